@@ -141,9 +141,9 @@ class ChildInjection:
 class SubmitArguments:
     """Arguments of Spark's class ``SparkSubmit``, parsed as Spark parses them.
 
-    :param options: the options before the application, each with its value and its position; ``None`` for a flag.
+    :param options: the options before the application, each with its value (``None`` for a flag) and its position.
     :param start: position of the first option.
-    :param application: the script or jar; ``None`` if there is none.
+    :param application: the script or jar.
     """
 
     arguments: tuple[str, ...]
@@ -241,7 +241,6 @@ def _rewrite(
     :param env: environment of the launch, with ``SPARK_HOME`` and the user's ``SPARK_CONF_DIR``.
     :param private: folder for a file of the properties that may not be on a command line.
     :raises InjectionError: if lineage cannot be added without risk to the job.
-    :raises OSError: if the properties file cannot be read.
     """
     parsed = SubmitArguments.parse(arguments)
     if parsed.names & _ENDS_WITHOUT_A_JOB:

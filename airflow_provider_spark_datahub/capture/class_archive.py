@@ -1,11 +1,9 @@
 """Archives of Spark's and the listener's Java classes, which a driver's Java maps instead of loading each class.
 
 This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one Java, one Spark, and
-one class path. Only the beginning of the class path counts: the entries up to the last one that a class came from must
-be the same, in the same order. Spark puts its configuration folder before its jars, but Java refuses archives after a
-folder that is not empty. So with an archive, the driver's class path begins with Spark's jars, and the configuration
-folder comes after them. Java finds the same files nevertheless: an archive is not used if a name in the configuration
-folder is also in a jar.
+one beginning of the class path. Java refuses archives after a folder that is not empty, so the class path begins with
+Spark's jars, and the configuration folder comes after them. Both orders find the same files: an archive is not used if
+a name in the configuration folder is also in a jar.
 
 A mapped archive is code. It is used only if nobody but this user (or root) could have written it.
 """
@@ -57,9 +55,7 @@ class ClassArchiveError(Exception):
 class ClassArchive:
     """An archive and what it fits.
 
-    :param path: the archive.
     :param java: the ``java`` that wrote it.
-    :param spark_home: the Spark whose classes it holds.
     :param listener: paths of the OpenLineage jar and what it needs, if the archive holds their classes.
     :param class_path: entries that the driver's class path must begin with.
     :param names: names of files and folders on the top level of all these jars.
@@ -88,8 +84,7 @@ class ClassArchive:
     def problem(self) -> str:
         """Return why Java would not map the archive, by asking it; empty if it would.
 
-        :raises OSError: if Java cannot be started.
-        :raises subprocess.TimeoutExpired: if it does not answer.
+        :raises subprocess.TimeoutExpired: if Java does not answer, or OSError if it cannot be started.
         """
         command = [self.java, "-Xshare:on", f"{_ARCHIVE_OPTION}{self.path}", "-cp", ":".join(self.class_path)]
         answer = subprocess.run([*command, "-version"], capture_output=True, timeout=_CHECK_SECONDS, check=False)
@@ -119,8 +114,6 @@ class ClassArchives:
         """Return the archive for a job whose driver runs on this machine.
 
         :param submission: the user's, without the listener.
-        :param env: environment of ``spark-submit``.
-        :param jar: how the listener comes to the driver.
         :raises ClassArchiveError: if there is none that the job can use.
         """
         if installation is None:
@@ -165,11 +158,9 @@ class ClassArchives:
         :param env: environment of ``spark-submit``. Its Spark configuration is not used.
         :param listener: paths of the OpenLineage jar and its dependencies, for jobs that have the jar on the driver's
             class path. Empty if it is among Spark's jars, and for jobs that bring jars of their own.
-        :param beside: jars of a job that brings jars of its own, the OpenLineage jar among them. Their classes are not
-            in the archive.
+        :param beside: jars of a job that brings its own, also OpenLineage's. Their classes are not in the archive.
         :param seconds: timeout for the job.
         :raises ClassArchiveError: if the job failed or Java wrote no archive.
-        :raises OSError: if the folder cannot be written.
         """
         java = _java(env)
         _check_java(java)
@@ -194,7 +185,7 @@ class ClassArchives:
         return archive
 
     def outdated(self) -> Iterator[tuple[Path, str]]:
-        """Yield the archives that are outdated, with the reasons."""
+        """Yield the outdated archives with the reasons."""
         for path in sorted(self.folder.glob("*.jsa")):
             try:
                 archive = _read(path)
@@ -219,10 +210,7 @@ class ClassArchives:
 
 
 def _java(env: Mapping[str, str]) -> Path:
-    """Return the ``java`` that Spark's scripts start.
-
-    :raises ClassArchiveError: if there is none.
-    """
+    """Return the ``java`` that Spark's scripts start, or raise ClassArchiveError."""
     home = env.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
     if java is None:
@@ -238,10 +226,7 @@ def _check_java(java: Path) -> None:
 
 
 def _key(java: Path, installation: SparkInstallation, listener: Sequence[str]) -> str:
-    """Return a key that changes whenever Java, a jar of Spark or the listener does.
-
-    :raises ClassArchiveError: if one of them cannot be read.
-    """
+    """Return a key that changes whenever Java, a jar of Spark or the listener does."""
     java_home = java.parents[1]
     files = [*sorted(installation.jars.glob("*.jar")), *map(Path, listener)]
     files += [java, *filter(Path.is_file, (java_home / "release", java_home / "lib" / "modules"))]
@@ -265,10 +250,7 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> ClassArchive:
-    """Return an archive if no other user could have written it or its description.
-
-    :raises ClassArchiveError: if another user could have written one of them, or the description cannot be read.
-    """
+    """Return an archive, or raise ClassArchiveError if another user could have written it or its description."""
     for file in (path, _description(path)):
         _refuse_writable(file)
     try:
@@ -282,10 +264,7 @@ def _read(path: Path) -> ClassArchive:
 
 
 def _refuse_writable(path: Path) -> None:
-    """Refuse a file or folder that another user could write or replace; folders with the sticky bit protect it.
-
-    :raises ClassArchiveError: if another user could, or if the path cannot be inspected.
-    """
+    """Raise ClassArchiveError if another user could write or replace a path; folders with the sticky bit protect it."""
     trusted = (os.geteuid(), 0)
     for place in (path, *path.parents):
         try:
@@ -355,10 +334,7 @@ class _Training:
     seconds: float
 
     def class_path(self) -> tuple[str, ...]:
-        """Return Spark's own part of the driver's class path, from Spark's launcher.
-
-        :raises ClassArchiveError: if the launcher does not say.
-        """
+        """Return Spark's own part of the driver's class path, from Spark's launcher."""
         launcher = [str(self.java), "-cp", f"{self.installation.jars}/*", "org.apache.spark.launcher.Main"]
         answer = self._run([*launcher, "org.apache.spark.deploy.SparkSubmit", "job.py"], "")
         parts = answer.stdout.split("\0")
@@ -368,10 +344,7 @@ class _Training:
         return tuple(entry for entry in entries if entry and Path(entry) != self._conf_dir)
 
     def run(self, class_path: tuple[str, ...], jars: tuple[str, ...]) -> Path:
-        """Return the archive of a job that ran with this class path, and these jars of its own.
-
-        :raises ClassArchiveError: if the job failed, or Java wrote none.
-        """
+        """Return the archive of a job that ran with this class path, and these jars of its own."""
         job, archive = self.folder / "job.py", self.folder / "classes.jsa"
         job.write_text(_JOB)
         properties = {

@@ -1,8 +1,4 @@
-"""Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit`` call.
-
-The functions return a new :class:`Submission`. This module also names the injected paths, and finds settings outside
-the Spark properties that our transport overrides.
-"""
+"""Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit`` call."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -108,8 +104,7 @@ class Injection:
 
     :param users_parent: the user's own parent run is kept; the application is not below the task run.
     :param users_transport: the user's own transport gets the events as well.
-    :param secrets: credentials of the user's transport that move from ``spark-defaults.conf`` or a URL onto the command
-        line of spark-submit. Mask them before the command is logged.
+    :param secrets: credentials of the user's transport that move onto the command line: mask them in logs.
     """
 
     submission: Submission
@@ -130,32 +125,35 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     """
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
     users_parent = _is_users_parent(submission, lineage.parent)
-    properties: dict[str, object] = dict(submission.properties)
-    properties[_EXTRA_LISTENERS] = _extended(submission.effective(_EXTRA_LISTENERS), [_LISTENER])
-    properties[DRIVER_JAVA_OPTIONS] = _java_options(submission.effective(DRIVER_JAVA_OPTIONS))
-    properties.update(transport)
-    if not users_parent:
-        properties.update(_parents(lineage.parent, lineage.root))
-    properties.update(_where_unset(submission, _switches(lineage)))
-    jars, in_conf = _with_entries(submission.jars, submission.effective("spark.jars"), lineage.jar.jars)
-    properties.update({"spark.jars": in_conf} if in_conf else {})
-    packages, in_conf = _with_entries(
-        submission.packages, submission.effective("spark.jars.packages"), lineage.jar.packages
-    )
-    properties.update({"spark.jars.packages": in_conf} if in_conf else {})
+    properties: dict[str, object] = {
+        **submission.properties,
+        _EXTRA_LISTENERS: _extended(submission.effective(_EXTRA_LISTENERS), [_LISTENER]),
+        DRIVER_JAVA_OPTIONS: _java_options(submission.effective(DRIVER_JAVA_OPTIONS)),
+        **transport,
+        **({} if users_parent else _parents(lineage.parent, lineage.root)),
+        **_where_unset(submission, _switches(lineage)),
+    }
+    options = {"jars": submission.jars, "packages": submission.packages}
+    for name, added in (("jars", lineage.jar.jars), ("packages", lineage.jar.packages)):
+        # An option hides the property.
+        if added and options[name]:
+            options[name] = _extended(options[name], added)
+        elif added:
+            in_conf = "spark.jars" if name == "jars" else "spark.jars.packages"
+            properties[in_conf] = _extended(submission.effective(in_conf), added)
     class_path = submission.driver_class_path
     if lineage.jar.class_path:
-        added = ":".join((*submission.effective_driver_class_path(), *lineage.jar.class_path))
-        class_path = added if class_path is not None else None
-        properties.update({} if class_path is not None else {DRIVER_CLASS_PATH: added})
-    private = _moved_from_file(submission, transport)
+        entries = ":".join((*submission.effective_driver_class_path(), *lineage.jar.class_path))
+        class_path = entries if class_path is not None else None
+        properties.update({} if class_path is not None else {DRIVER_CLASS_PATH: entries})
+    private = submission.private | _moved_from_file(submission, transport)
     injected = replace(
         submission,
         properties=properties,
-        jars=jars,
-        packages=packages,
+        jars=options["jars"],
+        packages=options["packages"],
         driver_class_path=class_path,
-        private=submission.private | private,
+        private=private,
     )
     _check_arguments(submission, injected)
     return Injection(
@@ -167,10 +165,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 
 
 def _check_arguments(users: Submission, injected: Submission) -> None:
-    """Check that the operating system accepts the extended command: a job whose spark-submit cannot start has failed.
-
-    :raises InjectionError: if it would not.
-    """
+    """Raise InjectionError if the operating system does not accept the extended command."""
     added = {name: value for name, value in injected.properties.items() if users.properties.get(name) != value}
     for option in ("jars", "packages", "driver_class_path"):
         value = getattr(injected, option)
@@ -198,8 +193,8 @@ class _EventLogInjection(msgspec.Struct, frozen=True):
     """
 
     submission: Submission
-    folder: Path | None
-    ours: bool
+    folder: Path | None = None
+    ours: bool = False
     reason: str = ""
     uri: str | None = None
 
@@ -209,10 +204,9 @@ def inject_event_log(
 ) -> _EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
-    The event log names the sinks of streaming queries, which OpenLineage does not. A log that the user configured is
-    kept, and read if it is on this machine or in S3; a job that disables the log stays without. The plans of a log
-    that is read name up to 2,000 columns and 10,000 characters of paths, unless the job sets other numbers. Injecting
-    twice gives the same as injecting once.
+    A log that the user configured is kept, and read if it is on this machine or in S3; a job that disables the log
+    stays without. The plans of a log that is read name all columns and whole paths, unless the job sets limits.
+    Injecting twice gives the same as injecting once.
 
     :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
@@ -224,17 +218,15 @@ def inject_event_log(
     if enabled == "true":
         place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
         if urlsplit(place).scheme in _S3_SCHEMES and reads_s3:
-            return _EventLogInjection(_with_whole_plans(submission), None, ours=False, uri=place)
+            return _EventLogInjection(_with_whole_plans(submission), uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
-        read = submission if users is None else _with_whole_plans(submission)
-        return _EventLogInjection(read, users, ours=False, reason=reason)
-    if enabled:
-        return _EventLogInjection(submission, None, ours=False, reason=f"the job sets {_EVENT_LOG}enabled={enabled}")
-    if not local_driver:
+        return _EventLogInjection(submission if users is None else _with_whole_plans(submission), users, reason=reason)
+    if enabled or not local_driver:
+        reason = "the driver runs on another machine: no Spark event log is written"
         return _EventLogInjection(
-            submission, None, ours=False, reason="the driver runs on another machine: no Spark event log is written"
+            submission, reason=f"the job sets {_EVENT_LOG}enabled={enabled}" if enabled else reason
         )
     properties = {
         f"{_EVENT_LOG}enabled": "true",
@@ -273,20 +265,9 @@ def _extended(value: str | None, entries: Iterable[str]) -> str:
     return ",".join((*present, *missing)) if missing else value or ""
 
 
-def _with_entries(option: str | None, conf: str | None, entries: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Add ``entries`` to the option if the user set it, because it hides the property; otherwise to the property."""
-    if not entries:
-        return option, None
-    if option:
-        return _extended(option, entries), None
-    return option, _extended(conf, entries)
-
-
 def _java_options(value: str | None) -> str:
     options = value or ""
-    if _ADD_OPENS in options.split():
-        return options
-    return f"{options} {_ADD_OPENS}".strip()
+    return options if _ADD_OPENS in options.split() else f"{options} {_ADD_OPENS}".strip()
 
 
 def _is_users_parent(submission: Submission, ours: ParentRun) -> bool:
@@ -424,31 +405,22 @@ _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
 def overridden_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
     """Return the source of the user's transport that ours overrides; ``None`` if there is none.
 
-    OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables. A transport in the Spark
-    properties overrides them and is not combined with them, so the user's transport would get no more events.
+    OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables, which Spark properties
+    replace: the user's transport gets no more events.
 
     :param env: the driver's environment.
     :param folder: the driver's working folder.
-    :param home: the home folder of the driver's user.
     """
     variables = sorted(name for name in env if name.startswith(_TRANSPORT_VARIABLE))
     if variables:
         return f"the environment variable {variables[0]}"
-    file = next((path for path in _configuration_files(env, folder, home) if path.is_file()), None)
-    if file is None:
-        return None
+    named = [folder / env["OPENLINEAGE_CONFIG"]] if env.get("OPENLINEAGE_CONFIG") else []
+    files = [*named, folder / "openlineage.yml", home / ".openlineage" / "openlineage.yml"]
+    file = next(filter(Path.is_file, files), None)
     try:
-        text = file.read_text("utf-8", "replace")
+        return str(file) if file and _TRANSPORT_SECTION.search(file.read_text("utf-8", "replace")) else None
     except OSError:
         return None
-    return str(file) if _TRANSPORT_SECTION.search(text) else None
-
-
-def _configuration_files(env: Mapping[str, str], folder: Path, home: Path) -> Iterator[Path]:
-    if env.get("OPENLINEAGE_CONFIG"):
-        yield folder / env["OPENLINEAGE_CONFIG"]
-    yield folder / "openlineage.yml"
-    yield home / ".openlineage" / "openlineage.yml"
 
 
 _PART_LENGTH = 60
@@ -459,12 +431,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
     """Return the event file of one attempt: ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
 
-    Each attempt has a file of its own, because two writers tear each other's lines. Ids may hold anything (``:``,
-    ``/``, ``..``): every path part is reduced to ``[A-Za-z0-9_-]`` and cut; a hash of the exact ids keeps files apart.
+    Ids may hold anything (``:``, ``/``, ``..``), so each part of the path is reduced to ``[A-Za-z0-9_-]`` and cut; a
+    hash of the exact ids keeps files apart.
 
     :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
-    :raises InjectionError: if ``root`` is relative. The file transport fails with a ``NullPointerException`` on a bare
-        relative name, and driver and worker would resolve it against different folders.
+    :raises InjectionError: if ``root`` is relative: driver and worker would resolve it against different folders.
     """
     if not root.is_absolute():
         raise InjectionError(f"the folder for events, {str(root)!r}, is a relative path: give an absolute one")
@@ -478,13 +449,10 @@ def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
 def unused_path(path: Path) -> Path:
     """Return ``path``, or the first of ``<stem>-2``, ``<stem>-3``, ... that does not exist.
 
-    An existing file was left by an earlier execution with the same key (a cleared task); the file transport would
-    append to it.
+    An existing file was left by an earlier execution with the same key (a cleared task), and would be appended to.
     """
-    if not os.path.lexists(path):
-        return path
-    candidates = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
-    return next(candidate for candidate in candidates if not os.path.lexists(candidate))
+    others = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not os.path.lexists(free))
 
 
 def event_log_folder(events_file: Path) -> Path:

@@ -1,8 +1,7 @@
 """Choice of the OpenLineage jar for a job, checked before the submit.
 
 A listener without its jar, a jar for the wrong Scala version, or a coordinate that does not resolve kills the *job*. So
-a jar is only chosen if it will work; everything else is an :class:`InjectionError` with the reason. Maven coordinates
-are resolved with the Ivy and the cache that spark-submit would use.
+a jar is only chosen if it will work; everything else is an :class:`InjectionError` with the reason.
 
 If the driver runs elsewhere (cluster deploy mode), its class path is not visible here. Then ``provided`` and URIs are
 not checked, and a coordinate is resolved on this machine only.
@@ -83,17 +82,13 @@ class IvyResolver:
 
         :raises _UnresolvableError: if it is not found in time, or there is no network, Java or Ivy.
         """
-        cached = self._cached(coordinate)
-        return (cached,) if cached else self._resolved_by_ivy(coordinate)
-
-    def _cached(self, coordinate: _Coordinate) -> Path | None:
         module = self.ivy_home() / "cache" / coordinate.group / coordinate.artifact
         jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
-        try:
+        with suppress(OSError):
             descriptor = (module / f"ivy-{coordinate.version}.xml").read_text("utf-8", "replace")
-        except OSError:
-            return None
-        return jar if "<dependency " not in descriptor and jar.is_file() else None
+            if "<dependency " not in descriptor and jar.is_file():
+                return (jar,)
+        return self._resolved_by_ivy(coordinate)
 
     def _resolved_by_ivy(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         ivy, java = self.installation.ivy_jar(), self._java()
@@ -149,11 +144,7 @@ class IvyResolver:
         return path
 
     def _default_settings(self) -> str:
-        """Return the resolvers that Spark builds in ``MavenUtils.createRepoResolvers``, by the same names.
-
-        Without an address Ivy uses Maven Central. Spark's last resolver, for the community's Spark packages, is left
-        out: OpenLineage is not published there.
-        """
+        """Return the resolvers of Spark's ``MavenUtils.createRepoResolvers`` that may have OpenLineage."""
         local = f"{self.ivy_home()}/local/[organisation]/[module]/[revision]"
         remote = [("central", self.env.get("DEFAULT_ARTIFACT_REPOSITORY"))]
         remote += [(f"repo-{n}", url) for n, url in enumerate(self.submission.effective_repositories(), start=1)]
@@ -244,16 +235,15 @@ def choose_jar(
 ) -> JarChoice:
     """Choose the jar for one submission.
 
-    A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used, and no
-    second one is added. Otherwise ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark
-    fetches itself; a Maven coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of
-    this machine goes onto the driver's class path if the job brings no jars, packages or application jar of its own.
+    A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used. Otherwise
+    ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark fetches itself; a Maven coordinate;
+    or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of this machine goes onto the driver's
+    class path if the job brings no jars, packages or application jar of its own.
 
     :param local_driver: the driver runs on this machine (client deploy mode, or a ``local`` master).
     :param resolver: resolves coordinates; required for a coordinate and a local driver.
     :param scala_version: Scala version of Spark, if it is known although the installation is not.
-    :param s3_transport: also the jar of OpenLineage's S3 transport, which the listener does not contain: the job's own,
-        or the Maven artifact of the listener's version.
+    :param s3_transport: also choose OpenLineage's S3 transport: the job's own, or one of the listener's version.
     :raises InjectionError: if no jar is safe for the job.
     """
     scala = installation.scala_version if installation else scala_version
@@ -267,9 +257,8 @@ def _listener_scala_version(jar: Path) -> ScalaVersion | None:
 
     :raises InjectionError: if the file does not exist, is not a jar, or does not hold the listener.
     """
-    built_for = _versions_in(_listener_found(jar))
-    if len(built_for) == 1:
-        return built_for.pop()
+    if found := _version_in(_listener_found(jar)):
+        return found
     try:
         with zipfile.ZipFile(jar) as archive:
             listener = archive.read(_LISTENER_CLASS)
@@ -284,14 +273,12 @@ def _listener_scala_version(jar: Path) -> ScalaVersion | None:
         ) from error
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise InjectionError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
-    built_for = _versions_in(listener)
-    if len(built_for) == 1:
-        return built_for.pop()
-    return _scala_in_name(jar.name) or (_known_scala(poms[0]["scala"]) if poms else None)
+    return _version_in(listener) or _scala_in_name(jar.name) or (_known_scala(poms[0]["scala"]) if poms else None)
 
 
-def _versions_in(listener: bytes) -> set[ScalaVersion]:
-    return {version for marker, version in _SEQ_OF_SCALA.items() if marker in listener}
+def _version_in(listener: bytes) -> ScalaVersion | None:
+    found = [version for marker, version in _SEQ_OF_SCALA.items() if marker in listener]
+    return found[0] if len(found) == 1 else None
 
 
 def _listener_found(jar: Path) -> bytes:
@@ -392,8 +379,8 @@ class _Chooser(msgspec.Struct, frozen=True):
         yield from self.submission.effective_packages()
         for entry in self.submission.effective_driver_class_path():
             yield entry
-            if self.local_driver:
-                yield from map(str, _jars_of_class_path_entry(entry))
+            if self.local_driver and entry.endswith("/*"):
+                yield from map(str, sorted(Path(entry).parent.glob("*.jar")))
         if self.installation and self.local_driver:
             for pattern in ("*openlineage*.jar", f"{_S3_TRANSPORT}*.jar"):
                 yield from map(str, sorted(self.installation.jars.glob(pattern)))
@@ -420,9 +407,8 @@ class _Chooser(msgspec.Struct, frozen=True):
     def _local(self, files: tuple[str, ...], origin: str) -> JarChoice | None:
         """Return files of this machine as the driver's class path; ``None`` if the listener belongs to the job's jars.
 
-        Spark loads a job's jars, packages and application in a class loader below that of the class path. A listener in
-        that loader sees the connectors in these jars (Iceberg, Delta); on the class path, it would not. The listener's
-        dependencies go there, too, because the class path comes before Spark's own jars.
+        On the class path, the listener does not see the connectors in a job's own jars (Iceberg, Delta): Spark loads
+        these in a class loader below. Its dependencies go there, too: the class path comes before Spark's own jars.
         """
         submission = self.submission
         brings_classes = (
@@ -517,10 +503,6 @@ def _local_file(entry: str) -> Path | None:
     if not parts.scheme:
         return Path(entry)
     return Path(unquote(parts.path)) if parts.scheme in ("file", "local") else None
-
-
-def _jars_of_class_path_entry(entry: str) -> list[Path]:
-    return sorted(Path(entry).parent.glob("*.jar")) if entry.endswith("/*") else []
 
 
 def _holds_listener(jar: Path) -> bool:

@@ -56,8 +56,7 @@ class SparkInstallation(msgspec.Struct, frozen=True):
         """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout is not known.
 
         The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
-        ``spark-submit`` (with ``find_spark_home.py`` next to it) the pyspark of the interpreter that the script uses.
-        A folder counts if its ``jars`` hold exactly one ``spark-core``.
+        ``spark-submit`` the pyspark of its interpreter. A folder's ``jars`` must hold exactly one ``spark-core``.
         """
         spark_home = env.get("SPARK_HOME")
         homes = iter([Path(spark_home)]) if spark_home else _homes_of_binary(spark_binary, env)
@@ -106,10 +105,7 @@ class SparkVersions(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_banner(cls, spark_binary: str, env: Mapping[str, str], timeout_seconds: float) -> Self | None:
-        """Ask ``spark-submit --version``, which starts a JVM, for layouts that ``SparkInstallation.find`` cannot read.
-
-        :returns: ``None`` if it fails, prints no version, or takes longer than ``timeout_seconds``.
-        """
+        """Ask ``spark-submit --version``, which starts a JVM; return ``None`` if it does not answer in time."""
         binary = shutil.which(spark_binary, path=env.get("PATH"))
         if binary is None:
             return None
@@ -152,8 +148,7 @@ def knows_base_file(
 ) -> bool:
     """Return whether Spark surely reads :func:`base_file` and no other properties below ``--conf``.
 
-    This is not certain if the command is not Spark's own script, since a wrapper may add options or choose another
-    folder, or if ``spark-env.sh`` may choose another folder.
+    A wrapper around Spark's own script may add options, and ``spark-env.sh`` may choose another folder.
     """
     try:
         script = _own_script(shutil.which(spark_binary, path=env.get("PATH")))
@@ -171,10 +166,7 @@ def knows_base_file(
 
 
 def _own_script(path: str | None) -> str:
-    """Return the text of a script of Spark's own; empty for any other.
-
-    :raises OSError: if it cannot be read.
-    """
+    """Return the text of a script of Spark's own; empty for any other."""
     text = Path(path).read_text(errors="replace") if path else ""
     lines = filter(None, map(str.strip, text.splitlines()))
     return text if all(map(_OWN_LINE.fullmatch, lines)) else ""
@@ -186,10 +178,7 @@ def _content(path: Path) -> bytes:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes.
-
-    :raises OSError: if the file cannot be read.
-    """
+    """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes."""
     content = _content(path)
     try:
         text = content.decode("utf-8-sig")

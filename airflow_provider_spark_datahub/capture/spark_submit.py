@@ -26,7 +26,7 @@ _DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
 
 
 class InjectionError(Exception):
-    """The listener cannot be added to this job without risk to the job.
+    """The listener cannot be added without risk to the job.
 
     :param reason: for the user: which option, property or file is the cause, and what to do.
     """
@@ -43,10 +43,9 @@ _SPARKS_SHARE = 0.25
 
 
 def check_command_line(arguments: Iterable[str], env: Mapping[str, str], others: int = 0) -> None:
-    """Check that the operating system takes all arguments and the environment together.
+    """Raise InjectionError if the operating system may not take all arguments and the environment together.
 
     :param others: bytes of further arguments.
-    :raises InjectionError: if it may not: a job whose spark-submit cannot start has failed.
     """
     strings = itertools.chain(arguments, (f"{name}={value}" for name, value in env.items()))
     # Each string has an end and a pointer to it.
@@ -79,10 +78,7 @@ class PropertiesFile(msgspec.Struct, frozen=True):
 
     @classmethod
     def write(cls, lines: Iterable[bytes], folder: Path | None) -> Self:
-        """Write a new file.
-
-        :raises OSError: if it cannot be written.
-        """
+        """Write a new file, or raise OSError."""
         descriptor, path = tempfile.mkstemp(".conf", _PRIVATE, folder)  # with the mode 0600
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -126,10 +122,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[list[Path]]:
-    """Return a context with the properties files at a path that no process has locked, and lock them meanwhile.
-
-    :raises OSError: if a process has locked the path, or if the path cannot be opened.
-    """
+    """Lock and return the properties files at a path; raise OSError if another process has locked it."""
     status = path.lstat()
     is_ours = status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if not is_ours or time.time() - status.st_mtime < _STARTING_SECONDS:
@@ -155,8 +148,7 @@ class Submission:
     :param repositories: the ``--repositories`` option, comma-separated URLs.
     :param base_properties: properties of lower priority: those of ``--properties-file`` or ``spark-defaults.conf``.
     :param base_file: the file that they come from.
-    :param private: names of :attr:`properties` whose values were in that file, which may be readable for its owner
-        only. On a command line, everyone on the machine could read them: see :meth:`hand_over`.
+    :param private: names of :attr:`properties` whose values everyone could read on a command line: :meth:`hand_over`.
     :param replaceable: Spark surely reads :attr:`base_file` and nothing else below ``--conf``, so that a copy with more
         properties can take its place.
     """
@@ -175,9 +167,8 @@ class Submission:
     def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], PropertiesFile | None]:
         """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
 
-        Spark reads one such file only, so this one begins with the content of the file that it replaces. Only its owner
-        can read it. The caller removes it. If the file is :attr:`replaceable`, secrets of the user's own call go with
-        the private properties, unless Spark would see another value than on the command line.
+        Spark reads one such file only, so this one begins with the content of the file that it replaces. The caller
+        removes it. If the file is :attr:`replaceable`, secrets of the user's own call go into it, too.
 
         :param folder: for the file; the system's folder for temporary files by default.
         :returns: ``None`` for the file if there are no private properties.
@@ -225,14 +216,10 @@ class Submission:
 
         :param env: the driver's environment.
         """
-        in_properties = self.effective(_DISABLED_PROPERTY)
-        if in_properties is not None:
-            return f"the property {_DISABLED_PROPERTY}" if in_properties.strip().lower() == "true" else None
-        return (
-            f"the environment variable {_DISABLED_VARIABLE}"
-            if env.get(_DISABLED_VARIABLE, "").strip().lower() == "true"
-            else None
-        )
+        value, name = self.effective(_DISABLED_PROPERTY), f"the property {_DISABLED_PROPERTY}"
+        if value is None:
+            value, name = env.get(_DISABLED_VARIABLE, ""), f"the environment variable {_DISABLED_VARIABLE}"
+        return name if value.strip().lower() == "true" else None
 
     def effective_properties(self) -> dict[str, str]:
         """Return all properties that Spark would see."""
@@ -298,8 +285,6 @@ _HANG_SECONDS = 10.0
 
 class DriverOutput:
     """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener missed or broke.
-
-    A missed SQL execution need not be a gap: many of them have other events, and others write nothing.
 
     :ivar missed: ids of the missed executions, as in Spark's UI.
     :ivar last_line: the last line that is not empty.
