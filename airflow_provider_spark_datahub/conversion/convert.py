@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
+_HIVE_SESSION_MS = 3_600_000
+"""Time without events after which a Hive session is over."""
 KEPT_EXECUTIONS = 1000
 """How many of an application's latest SQL executions are kept after :meth:`Converter.discard_reported`."""
 
@@ -171,7 +173,7 @@ class Converter:
         :returns: the reason if the event cannot be converted.
         """
         try:
-            parsed = _parsed(event, self._settings)
+            parsed = RunEvent.parse(event)
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:
@@ -362,7 +364,7 @@ class Converter:
 
 
 def _hive_sessions(settings: LineageSettings) -> HiveSessions:
-    return runs.HiveSessions(settings.hive_session_timeout * 1000, settings.platform_instance)
+    return runs.HiveSessions(_HIVE_SESSION_MS, settings.platform_instance)
 
 
 def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
@@ -403,7 +405,7 @@ def convert_single(event: object, settings: LineageSettings) -> Conversion:
 
 
 def _converted(event: object, settings: LineageSettings) -> tuple[JobLineage, list[HiveSession]]:
-    parsed = _parsed(event, settings)
+    parsed = RunEvent.parse(event)
     job = _single_events(settings).job(parsed)
     sessions: list[HiveSession] = []
     if parsed.is_of_hive:
@@ -412,13 +414,6 @@ def _converted(event: object, settings: LineageSettings) -> tuple[JobLineage, li
         sessions = observed.sessions()
         _attach_to_session(job, sessions, observed)
     return job, sessions
-
-
-def _parsed(event: object, settings: LineageSettings) -> RunEvent:
-    longest = settings.max_event_bytes
-    if longest is not None and isinstance(event, bytes | bytearray) and len(event) > longest:
-        raise EventError(f"the event is {len(event)} bytes long, more than max_event_bytes, {longest}, lets through")
-    return RunEvent.parse(event)
 
 
 _single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -139,9 +139,8 @@ def _merged(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
 # -- limits
 
 LONG_TEXTS = "texts cut to max_string_length"
-LONG_STATEMENTS = "SQL statements cut to max_sql_length"
 STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
-COLUMN_EDGES_LEFT_OUT = "column edges left out, for max_column_edges or max_string_length"
+COLUMN_EDGES_LEFT_OUT = "column edges left out of column lineage, which would be longer than max_string_length"
 
 
 def cut(text: str, limit: int) -> str:

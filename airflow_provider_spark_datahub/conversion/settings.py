@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
@@ -90,20 +89,13 @@ class LineageSettings:
         in the plans of lost executions.
     :param capture_from_event_log: have Spark log its own events, as ``capture_streaming`` does, and convert an
         application that has no OpenLineage events from the physical plans in its log.
-    :param streaming_app_id_prefix: put Spark's application id in front of a streaming query's name.
     :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
     :param capture_dataset_documentation: add the descriptions of datasets, and of the fields in their schemas.
     :param capture_dataset_owners: add the owners of datasets that the producer names.
     :param capture_dataset_tags: add the tags of datasets that the producer names, and of the fields in their schemas.
-    :param log_mcps: write every proposal into the task's log when it is sent.
     :param capture_test_results: write the results of data-quality checks that a run made.
-    :param hive_session_timeout: seconds without events after which a Hive session is over.
-    :param max_event_bytes: longer events are not converted; ``None``: no limit.
     :param max_string_length: the longest text in an aspect and the longest column lineage of a job, in characters. The
         default is the limit of GMS and of the Java listener (``INGESTION_MAX_SERIALIZED_STRING_LENGTH``).
-    :param max_sql_length: the longest SQL statement in column lineage, in characters; ``None``: as for other texts.
-    :param max_column_edges: the most pairs of columns in the column lineage of a job; ``None``: as many
-        as ``max_string_length`` allows.
     """
 
     orchestrator: str | None = None
@@ -137,15 +129,9 @@ class LineageSettings:
     capture_dataset_owners: bool = False
     capture_dataset_tags: bool = False
     capture_test_results: bool = False
-    log_mcps: bool = False
-    hive_session_timeout: int = 3600
-    max_event_bytes: int | None = None
     max_string_length: int = 16_000_000
-    max_sql_length: int | None = None
-    max_column_edges: int | None = None
     capture_evidence: bool = False
     capture_streaming: bool = False
-    streaming_app_id_prefix: bool = False
     capture_lost_executions: bool = False
     capture_from_event_log: bool = False
 
@@ -234,6 +220,7 @@ class LineageSettings:
         return {"max_string_length": _length(_STRING_LENGTH_VARIABLE, longest)} if longest else {}
 
 
+_LEAST_LENGTH = 100
 _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
@@ -306,16 +293,12 @@ def _boolean(name: str, value: object) -> bool:
     return known
 
 
-def _whole_number(name: str, value: object, *, unit: str = "", least: int = 1) -> int:
+def _length(name: str, value: object) -> int:
     text = str(value).strip()
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < least:
-        raise SettingsError(f"{name} is {value!r}, want a whole number{unit}, {least} at least")
+    # A text that is cut needs room to say so.
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < _LEAST_LENGTH:
+        raise SettingsError(f"{name} is {value!r}, want a whole number of characters, {_LEAST_LENGTH} at least")
     return int(text)
-
-
-_seconds = partial(_whole_number, unit=" of seconds")
-# A text that is cut needs room to say so.
-_length = partial(_whole_number, unit=" of characters", least=100)
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
@@ -433,16 +416,12 @@ _SPECIAL_READERS: dict[str, _Reader] = {
     "parent_job_urn": _job_urn,
     "file_partition_regexp": _regexp,
     "path_specs": _path_specs,
-    "max_event_bytes": _whole_number,
     "max_string_length": _length,
-    "max_sql_length": _length,
-    "max_column_edges": _whole_number,
 }
 _READERS_BY_TYPE: dict[str, _Reader] = {
     "str | None": _text,
     "str": _text,
     "bool": _boolean,
-    "int": _seconds,
     "tuple[str, ...]": _texts,
     "Mapping[str, str]": _text_map,
 }

@@ -95,12 +95,11 @@ class TaskDelivery:
         :param patient: try until the deadline, even if the server cannot be reached or was out a moment ago.
         """
         # Their secrets were redacted when they were made.
-        for proposal in proposals if self._options.settings.log_mcps else ():
+        for proposal in proposals if log.isEnabledFor(logging.DEBUG) else ():
             text = proposal.to_json()
             rest = len(text) - _LOGGED_CHARS
-            log.info(
-                "Proposal: %s%s", text[:_LOGGED_CHARS], f" … and {counted(rest, 'more character')}" if rest > 0 else ""
-            )
+            more = f" … and {counted(rest, 'more character')}" if rest > 0 else ""
+            log.debug("Proposal: %s%s", text[:_LOGGED_CHARS], more)
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         server = self._sink.describe()

@@ -118,7 +118,7 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypa
 def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "120")
     result = run("convert", JOB)
-    assert "column edges left out, for max_column_edges or max_string_length: 25" in result.stderr
+    assert "column edges left out of column lineage, which would be longer than max_string_length: 25" in result.stderr
     assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
     assert "INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'" in run("convert", JOB).stderr
@@ -126,15 +126,15 @@ def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
 def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
-    # 22 column edges in one event, three events that are none, one output without a URN.
+    # Column edges that do not fit, in one event, three events that are none, one output without a URN.
     columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
     too_long = "/" + "x" * 600
     job_event = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
     events = tmp_path / "events.ndjson"
     events.write_text("".join(json.dumps(event) + "\n" for event in ({}, job_event, {}, {})))
-    result = run("convert", events, *mode, "--set", "max_column_edges=20")
+    result = run("convert", events, *mode, "--set", "max_string_length=5000")
     assert result.exit_code == 1
-    assert "column edges left out, for max_column_edges or max_string_length: 2" in result.stderr
+    assert "column edges left out of column lineage, which would be longer than max_string_length: 5" in result.stderr
     assert f"file {too_long}: " in result.stderr
     assert result.stderr.count("not a run event") == 3
     assert "1 event, " in result.stderr

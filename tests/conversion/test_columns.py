@@ -15,7 +15,6 @@ from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     COLUMN_EDGES_LEFT_OUT,
-    LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
     TextLimit,
 )
@@ -245,29 +244,16 @@ def test_a_union_of_wide_tables_stays_as_long_as_its_direct_lineage() -> None:
     assert cuts.counts == {COLUMN_EDGES_LEFT_OUT: 300 * 300 * 30}
 
 
-@pytest.mark.parametrize(("most", "kept"), [(1, 1), (5, 4), (1000, 20)])
-def test_max_column_edges_keeps_direct_edges_first(most: int, kept: int) -> None:
+@pytest.mark.parametrize("longest", [400, 1600, 16_000])
+def test_direct_edges_are_kept_first(longest: int) -> None:
     # Edges of single columns come first: four with one input each. A lineage is kept as a whole or not at all.
     cuts = TextLimit(16_000_000)
-    found = lineages(wide(4, 1), cuts=cuts, max_column_edges=most)
+    found = lineages(wide(4, 1), cuts=cuts, max_string_length=longest)
     direct = sum(len(each["upstreams"]) for each in found if "DIRECT:IDENTITY" in each["transformOperation"])
-    assert direct == min(most, 4)
+    assert direct == min(sum(len(each["upstreams"]) for each in found), 4)
     left_out = 4 + 16 - sum(len(each["upstreams"]) for each in found)
-    assert cuts.counts == ({COLUMN_EDGES_LEFT_OUT: left_out} if left_out else {})
-    assert left_out == max(20 - kept, 0)
-
-
-def test_a_statement_that_is_cut_is_marked() -> None:
-    cuts = TextLimit(16_000_000)
-    statement = f"SELECT {'x' * 500} FROM a"
-    found = lineages(
-        read(column_lineage({"z": [column("/a", "x")], "y": []}), statement), cuts=cuts, max_sql_length=120
-    )
-    shown = found[0]["transformOperation"]
-    assert len(shown) == 120
-    assert shown.endswith("… (cut: 514 characters)")
-    assert shown.startswith("SELECT xxx")
-    assert cuts.counts == {LONG_STATEMENTS: 1}
+    assert cuts.counts.get(COLUMN_EDGES_LEFT_OUT, 0) == left_out
+    assert (longest == 16_000) == (left_out == 0)
 
 
 def test_statements_are_left_out_before_edges() -> None:

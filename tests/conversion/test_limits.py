@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.diagnostics import LONG_TEXTS, TextLimit, compressed, decompressed
-from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.conversion.builders import (
     Json,
@@ -94,24 +93,12 @@ def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
 def test_column_lineage_of_a_job_is_limited() -> None:
     facet = column_lineage({"a": [column("/a", "x")], "b": [column("/a", "y")]})
     events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
-    found, cut = converted(events, max_column_edges=1)
+    found, cut = converted(events, max_string_length=400)
     assert len(find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]) == 1
-    assert cut == ["column edges left out, for max_column_edges or max_string_length: 1"]
+    assert cut == ["column edges left out of column lineage, which would be longer than max_string_length: 1"]
 
 
-def test_an_event_that_is_too_long_affects_no_other() -> None:
-    long = json.dumps(query(inputs=[file(f"/{LONG}")])).encode()
-    short = json.dumps(query(run_id="r2", inputs=[file("/a")])).encode()
-    conversion = convert_events([short, long], settings(max_event_bytes=len(short)))
-    assert conversion.events == 1
-    assert conversion.diagnostics.rejections == (
-        f"the event is {len(long)} bytes long, more than max_event_bytes, {len(short)}, lets through",
-    )
-    with pytest.raises(EventError, match="more than max_event_bytes"):
-        convert_run_event(long, settings(max_event_bytes=len(short)))
-
-
-def test_by_default_an_event_of_any_length_is_converted() -> None:
+def test_an_event_of_any_length_is_converted() -> None:
     long = json.dumps(query(inputs=[file("/a")], run_facets=spark_properties(a="x" * 1_000_000))).encode()
     assert convert_events([long], settings()).events == 1
 

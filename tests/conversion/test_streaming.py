@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
 from tests.conversion import builders
 from tests.conversion.builders import CORPUS, Json, corpus_events, file_urns, json_lines, proposals, settings, urn
 from tests.conversion.event_logs import (
-    APP_ID,
     QUERY_ID,
     QUERY_RUN,
     START_MS,
@@ -239,11 +238,6 @@ def test_a_sink_without_a_name_is_named_in_the_report(sink: str, gap: str | None
     gaps = query_job([app_started(), query_progressed(sink=sink)]).diagnostics.gaps
     expected = f"no output of the streaming query 'paid' is known: {gap}"
     assert [found for found in gaps if found.startswith("no output")] == ([expected] if gap else [])
-
-
-def test_the_application_id_is_a_prefix_on_request() -> None:
-    job = query_job(ONE_QUERY, streaming_app_id_prefix=True)
-    assert job.definition.flow.flow_id == f"{APP_ID}.paid"
 
 
 def test_the_flow_of_a_query_differs_only_in_its_name() -> None:

@@ -445,16 +445,16 @@ class LineageBugError(Exception):
     """Nobody expects it."""
 
 
-# -- log_mcps
+# -- the log of proposals
 
 
 def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     secret = b"hunter2"
     lines = [line.replace(b'"spark.master"', b'"spark.db.password":"' + secret + b'","spark.master"') for line in LINES]
     assert lines != LINES
-    one = Try(tmp_path, options={"settings": LineageSettings(log_mcps=True)})
+    one = Try(tmp_path)
     one.job_writes(b"".join(lines))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         report = one.lineage.finish(ENDED)
     messages = [record.getMessage() for record in caplog.records]
     logged = [text.removeprefix("Proposal: ") for text in messages if text.startswith("Proposal: ")]
@@ -465,9 +465,9 @@ def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest
 
 
 def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = Try(tmp_path, options={"settings": LineageSettings(log_mcps=True, tags=("t" * 50_000,))})
+    one = Try(tmp_path, options={"settings": LineageSettings(tags=("t" * 50_000,))})
     one.job_writes(CASE)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         one.lineage.finish(ENDED)
     (cut,) = [record.getMessage() for record in caplog.records if "more characters" in record.getMessage()]
     assert len(cut) < 10_100
@@ -476,7 +476,7 @@ def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog:
 def test_proposals_are_not_logged_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = Try(tmp_path)
     one.job_writes(CASE)
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.INFO):
         one.lineage.finish(ENDED)
     assert "Proposal: " not in caplog.text
 

@@ -15,10 +15,8 @@ from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColum
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     COLUMN_EDGES_LEFT_OUT,
-    LONG_STATEMENTS,
     STATEMENTS_LEFT_OUT,
     TextLimit,
-    cut,
 )
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
@@ -34,12 +32,10 @@ class _Limits(msgspec.Struct, frozen=True):
 
     :param pairs: pairs of columns.
     :param characters: approximate length of the ``fineGrainedLineages`` as JSON.
-    :param sql: length of a statement in characters.
     """
 
     pairs: int
     characters: int
-    sql: int
 
     @staticmethod
     @lru_cache(maxsize=4)
@@ -47,9 +43,7 @@ class _Limits(msgspec.Struct, frozen=True):
         longest = settings.max_string_length
         # No more pairs fit into an aspect, even with the shortest names.
         pairs = longest // _SHORTEST_COLUMN_URN
-        if settings.max_column_edges is not None:
-            pairs = min(pairs, settings.max_column_edges)
-        return _Limits(pairs, longest, min(settings.max_sql_length or longest, longest))
+        return _Limits(pairs, longest)
 
 
 def fine_grained_lineages(
@@ -75,9 +69,6 @@ def fine_grained_lineages(
     if not queries:
         return NO_LINEAGES
     statements = {columns.sql for _, columns, _ in queries if columns.sql}
-    long_statements = [sql for sql in statements if len(sql) > limits.sql]
-    if long_statements:
-        text_limit.count(LONG_STATEMENTS, len(long_statements))
     union = _union(queries, limits)
     if union.characters > limits.characters and statements:
         text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
@@ -257,7 +248,7 @@ def _groups(output: str, columns: DatasetColumns, names: _Names, limits: _Limits
     left_out = columns.left_out
     urn_of: dict[str, str] = {}
     # Outputs of an application often have the same columns, and so do those of the job's next run.
-    sources = (_few_sources if len(columns.edges) <= _FEW_EDGES else _many_sources)(columns, names, limits.sql)
+    sources = (_few_sources if len(columns.edges) <= _FEW_EDGES else _many_sources)(columns, names)
     for edge, source in zip(in_time(columns.edges), sources, strict=True):
         pairs = len(edge.upstreams) * len(edge.downstreams)
         if len(edge.downstreams) > 1 and pairs > limits.pairs:
@@ -270,9 +261,9 @@ def _groups(output: str, columns: DatasetColumns, names: _Names, limits: _Limits
     return groups, left_out
 
 
-def _sources(columns: DatasetColumns, names: _Names, longest_sql: int) -> list[_Source]:
+def _sources(columns: DatasetColumns, names: _Names) -> list[_Source]:
     """Return the source of each edge."""
-    urn_of, sql = dict(names), cut(columns.sql, longest_sql)
+    urn_of, sql = dict(names), columns.sql
     transforms: dict[str, str] = {}
     sources = []
     for edge in in_time(columns.edges):

@@ -376,10 +376,7 @@ def _ends_of_plans(query: _Query) -> tuple[str, ...]:
 
 
 def _flow(query: _Query, settings: LineageSettings) -> FlowIdentity:
-    name = _query_name(query.streaming)
-    if settings.streaming_app_id_prefix and query.logged.id:
-        name = f"{query.logged.id}.{name}"
-    flow_id = settings.flow_id(name)
+    flow_id = settings.flow_id(_query_name(query.streaming))
     if query.application is None:
         cluster = settings.platform_instance or DEFAULT_CLUSTER
         return FlowIdentity(settings.orchestrator or "spark", flow_id, cluster)
