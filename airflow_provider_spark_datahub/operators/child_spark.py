@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, get
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, TaskLineage
 
 if TYPE_CHECKING:
@@ -42,18 +43,13 @@ class ChildSparkOperator(SparkLineageOperator):
 class BashDatahubOperator(ChildSparkOperator, BashOperator):
     """Operator that runs a Bash command as ``BashOperator`` does, with the lineage of the Sparks that it starts."""
 
-    template_fields: Sequence[str] = (*BashOperator.template_fields, *SparkLineageOperator.lineage_fields)
-
 
 class PythonDatahubOperator(ChildSparkOperator, PythonOperator):
     """Operator that calls a function as ``PythonOperator`` does, with the lineage of the Sparks that it starts."""
 
-    template_fields: Sequence[str] = (*PythonOperator.template_fields, *SparkLineageOperator.lineage_fields)
-
 
 class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOperator):
     custom_operator_name = "@task.spark_lineage"
-    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *SparkLineageOperator.lineage_fields)
 
     def __init__(self, *, python_callable: Callable[..., Any], **kwargs: Any) -> None:
         upstream = {"python_callable": python_callable} | {name: kwargs.get(name) for name in ("op_args", "op_kwargs")}
@@ -62,10 +58,6 @@ class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOper
 
 class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  # type: ignore[misc]
     custom_operator_name = "@task.pyspark_lineage"
-    template_fields: Sequence[str] = (
-        *_PySparkDecoratedOperator.template_fields,
-        *SparkLineageOperator.lineage_fields,
-    )
 
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _PySparkLauncher(self)
@@ -133,8 +125,6 @@ class _ChildLauncher:
         self._operator = operator
 
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
-        from airflow_provider_spark_datahub.capture import temporary_folder
-
         source, remote = self._remote()
         if remote.startswith("sc://"):
             if attempt.connect_events is not None:
@@ -147,7 +137,7 @@ class _ChildLauncher:
             )
         injection = attempt.inject_below(parent, root)
         with ExitStack() as stack:
-            folder = stack.enter_context(temporary_folder())
+            folder = stack.enter_context(capture.temporary_folder())
             changes = injection.write(folder, self._environment())
             return self._launching(stack.pop_all(), changes)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -28,7 +29,9 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
+from airflow_provider_spark_datahub import capture, conversion, task
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
+from airflow_provider_spark_datahub.hooks import masking
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.printable import printable
 from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
@@ -36,7 +39,7 @@ from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_spark_datahub.capture import ParentRun, Submission
+    from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, Submission
     from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
@@ -52,6 +55,8 @@ _OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 _ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
 _SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
 _FAILURE_CHARS = 300
+_STOP_SECONDS = 10.0
+"""Time for a stopped spark-submit to disappear."""
 _DEFERRED = "spark_datahub_events"
 _SUBMITTED = "spark_datahub_submitted"
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
@@ -242,12 +247,10 @@ class TaskLineage:
             if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
                 # The job has not run: the task's own time is over.
                 raise
-            from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
-
-            trace = redacted_trace(error)
+            trace = conversion.redacted_trace(error)
             self._log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
             if doing not in _UNREPORTED_STEPS:
-                problem = redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
+                problem = conversion.redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
                 self._problem = self._problem or problem
             return None
 
@@ -338,7 +341,6 @@ class TaskLineage:
         from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, final_result
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-        from airflow_provider_spark_datahub.task import AttemptLineage, Connections
 
         configured = configuration()
         given = dict(self._find_options())
@@ -350,8 +352,8 @@ class TaskLineage:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
         of_others = partial(final_result, self._context["ti"])
-        connections = Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
-        self.attempt = AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
+        connections = task.Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
+        self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
         if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
@@ -376,15 +378,12 @@ class TaskLineage:
         self.guarded("following", attempt.follow)
 
     def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
-        from airflow_provider_spark_datahub.capture import InjectionError
-        from airflow_provider_spark_datahub.conversion import redact_text
-
         try:
             self._launcher = self._find_launcher()
             return self._launcher.inject(attempt, *airflow.openlineage_runs())
-        except (InjectionError, OSError) as error:
+        except (capture.InjectionError, OSError) as error:
             attempt.mark_not_injected(str(error))
-            self._log.warning("The job runs without lineage: %s", redact_text(str(error)))
+            self._log.warning("The job runs without lineage: %s", conversion.redact_text(str(error)))
             return None
 
     # -- after the job
@@ -415,13 +414,11 @@ class TaskLineage:
         return reported
 
     def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
-        from airflow_provider_spark_datahub.task import AttemptEnd
-
         seconds = self._options.timeout if self._options else _KILL_SECONDS
         if self.killed_at is not None:
             seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
-        return AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
+        return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 
     def _emit_assets(self, attempt: AttemptLineage, report: LineageReport) -> None:
         from airflow_provider_spark_datahub.hooks.assets import emit_assets
@@ -444,6 +441,13 @@ class TaskLineage:
 class SubmissionLauncher(ABC):
     """Launcher of one Spark job by a call that has Spark properties, such as ``spark-submit``."""
 
+    process: ClassVar[str] = "_submit_sp"
+    """Attribute of the operator's hook with the process of the call, if it is a local one."""
+
+    def __init__(self, operator: Any, context: Context) -> None:
+        self._operator = operator
+        self._context = context
+
     @abstractmethod
     def submission(self) -> Submission:
         """Return the properties, jars and packages of the call without lineage."""
@@ -456,29 +460,46 @@ class SubmissionLauncher(ABC):
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with ``submission``. Its exit restores everything."""
 
-    @abstractmethod
+    @contextmanager
+    def swapped(self, file: PropertiesFile | None = None, **values: object) -> Iterator[None]:
+        """Give the operator other values of its attributes for one call, and remove the call's file afterwards.
+
+        The user's objects stay untouched.
+        """
+        users = {name: getattr(self._operator, name) for name in values}
+        vars(self._operator).update(values)
+        try:
+            yield
+        finally:
+            vars(self._operator).update(users)
+            if file is not None:
+                file.remove()
+
     def stop(self) -> None:
         """Stop the job, and wait until it writes no more events."""
+        # Our own on_kill() is for a task that Airflow kills.
+        operator: SparkLineageOperator = self._operator
+        super(SparkLineageOperator, operator).on_kill()
+        process = getattr(getattr(operator, "_hook", None), self.process, None)
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_STOP_SECONDS)
 
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with lineage."""
-        from airflow_provider_spark_datahub.hooks.masking import mask
-
         injection = attempt.inject(self.submission(), self.spark(), parent, root)
         for secret in injection.secrets:
             # These secrets were in a file, and are now on a command line that Airflow logs.
-            mask(secret)
+            masking.mask(secret)
         return self.launching(injection.submission)
 
 
 def _described(failure: BaseException) -> str:
     """Return a failure in a few words. The hook's own message repeats the command, which may hold secrets."""
-    from airflow_provider_spark_datahub.conversion import redact_text
-
     code = _ERROR_CODE.search(str(failure))
     if code is None:
         # Cut it afterwards: the end of a secret shows that it is one.
-        return redact_text(f"{type(failure).__name__}: {failure}")[:_FAILURE_CHARS]
+        return conversion.redact_text(f"{type(failure).__name__}: {failure}")[:_FAILURE_CHARS]
     return f"spark-submit ended with exit code {code[1]}{_SHELL_CODES.get(code[1], '')}"
 
 
@@ -527,8 +548,11 @@ class SparkLineageOperator(BaseOperator):
     _resumed = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Keep the links of the other operator, unless a property computes them: then nothing can be added."""
+        """Add the links, unless a property computes the other operator's, and the template fields."""
         super().__init_subclass__(**arguments)
+        joins_operator = len(cls.__bases__) > 1 and issubclass(cls.__bases__[0], SparkLineageOperator)
+        if joins_operator and "template_fields" not in vars(cls):
+            cls.template_fields = (*super().template_fields, *cls.lineage_fields)
         others = super().operator_extra_links
         if "operator_extra_links" not in vars(cls):
             cls.operator_extra_links = others if isinstance(others, property) else (*others, *LINKS)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 
-from airflow_provider_spark_datahub.operators.lineage import (
-    ResumableLineageOperator,
-    SparkLineageOperator,
-    SubmissionLauncher,
-)
+from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -31,8 +27,6 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
     or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
     """
 
-    template_fields: Sequence[str] = (*LivyOperator.template_fields, *SparkLineageOperator.lineage_fields)
-
     @property
     def lineage_application(self) -> str | None:
         """Name of the batch."""
@@ -40,10 +34,8 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
         return str(name) if name else None
 
     def _launcher(self, context: Context) -> Launcher:
-        from airflow_provider_spark_datahub.capture import InjectionError
-
         if not self.deferrable and self._polling_interval <= 0:
-            raise InjectionError(
+            raise capture.InjectionError(
                 "the task does not wait for its batch, so that it cannot read the events: "
                 "set polling_interval, or deferrable=True"
             )
@@ -53,35 +45,17 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
 class _LivyLauncher(SubmissionLauncher):
     """Launcher of a batch by the arguments of ``LivyHook.post_batch``."""
 
-    def __init__(self, operator: LivyDatahubOperator, context: Context) -> None:
-        self._operator = operator
-        self._context = context
-
     def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import LivyBatch
         from airflow_provider_spark_datahub.operators.spark_submit import conf_with_airflows_transport
 
-        submission = LivyBatch(self._operator.spark_params).submission
+        submission = capture.LivyBatch(self._operator.spark_params).submission
         wanted = self._operator.openlineage_inject_transport_info
         return replace(
             submission, properties=conf_with_airflows_transport(submission.properties, self._context, wanted=wanted)
         )
 
     def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.task import SparkSubmit
+        return task.SparkSubmit(binary=None, env={}, local_driver=False)
 
-        return SparkSubmit(binary=None, env={}, local_driver=False)
-
-    @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
-        from airflow_provider_spark_datahub.capture import LivyBatch
-
-        operator, users = self._operator, self._operator.spark_params
-        operator.spark_params = LivyBatch(users).with_submission(submission)
-        try:
-            yield
-        finally:
-            operator.spark_params = users
-
-    def stop(self) -> None:
-        super(SparkLineageOperator, self._operator).on_kill()
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+        return self.swapped(spark_params=capture.LivyBatch(self._operator.spark_params).with_submission(submission))

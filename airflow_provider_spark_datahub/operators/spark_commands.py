@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,10 @@ from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipeli
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
-from airflow_provider_spark_datahub.operators.spark_submit import (
-    SparkSubmitDatahubOperator,
-    await_end,
-    connection_extra,
-)
+from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator, connection_extra
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -35,7 +31,6 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
     """
 
-    template_fields: Sequence[str] = (*SparkJDBCOperator.template_fields, *SparkLineageOperator.lineage_fields)
     _handed_over: PropertiesFile | None = None
 
     def _get_hook(self) -> Any:
@@ -44,8 +39,8 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
             hook._properties_file = str(self._handed_over.path)
         return hook
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
-        return _JDBCLauncher(self)
+    def _launcher(self, context: Context) -> Launcher:
+        return _JDBCLauncher(self, context)
 
 
 class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
@@ -55,7 +50,6 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
     """
 
-    template_fields: Sequence[str] = (*SparkSqlOperator.template_fields, *SparkLineageOperator.lineage_fields)
     _handed_over: PropertiesFile | None = None
 
     def _get_hook(self) -> Any:
@@ -64,8 +58,8 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
             hook.run_query = partial(hook.run_query, ["--properties-file", str(self._handed_over.path)])
         return hook
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
-        return _SqlLauncher(self)
+    def _launcher(self, context: Context) -> Launcher:
+        return _SqlLauncher(self, context)
 
 
 class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
@@ -76,14 +70,10 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     its properties on to the Spark that it starts, so that this Spark gets the listener as any Spark below a task does.
     """
 
-    template_fields: Sequence[str] = (*SparkPipelinesOperator.template_fields, *SparkLineageOperator.lineage_fields)
-
     def _launcher(self, context: Context) -> Launcher:
-        from airflow_provider_spark_datahub.capture import InjectionError
-
         with suppress(AirflowException):
             if BaseHook.get_connection(self._conn_id).conn_type == "spark_connect":
-                raise InjectionError(
+                raise capture.InjectionError(
                     f"the connection {self._conn_id} leads to a Spark Connect server, which takes listeners only at "
                     "its own start: configure OpenLineage on the server"
                 )
@@ -93,19 +83,12 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
 class _JDBCLauncher(SubmissionLauncher):
     """Launcher of ``SparkJDBCHook``, which has other names for the arguments of ``spark-submit``."""
 
-    def __init__(self, operator: SparkJDBCDatahubOperator) -> None:
-        self._operator = operator
-
     def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import Submission
-
-        return Submission(properties=dict(self._operator._spark_conf or {}), jars=self._operator._spark_jars)
+        return capture.Submission(properties=dict(self._operator._spark_conf or {}), jars=self._operator._spark_jars)
 
     def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.task import SparkSubmit
-
         extra = connection_extra(self._operator._spark_conn_id)
-        return SparkSubmit(
+        return task.SparkSubmit(
             binary=extra.get("spark-binary") or "spark-submit",
             env=os.environ,
             local_driver=extra.get("deploy-mode") != "cluster",
@@ -113,63 +96,29 @@ class _JDBCLauncher(SubmissionLauncher):
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.
-        return self._launching(submission, *submission.hand_over())
-
-    @contextmanager
-    def _launching(
-        self, submission: Submission, conf: dict[str, object], file: PropertiesFile | None
-    ) -> Iterator[None]:
-        operator = self._operator
-        users = operator._spark_conf, operator._spark_jars
-        operator._spark_conf, operator._spark_jars = conf, submission.jars
-        operator._hook, operator._handed_over = None, file
-        try:
-            yield
-        finally:
-            operator._spark_conf, operator._spark_jars = users
-            _remove(file)
-
-    def stop(self) -> None:
-        super(SparkLineageOperator, self._operator).on_kill()
-        await_end(getattr(self._operator._hook, "_submit_sp", None))
+        conf, file = submission.hand_over()
+        self._operator._hook, self._operator._handed_over = None, file
+        return self.swapped(file, _spark_conf=conf, _spark_jars=submission.jars)
 
 
 class _SqlLauncher(SubmissionLauncher):
     """Launcher of ``spark-sql``, which takes jars and packages as properties only and has its driver here."""
 
-    def __init__(self, operator: SparkSqlDatahubOperator) -> None:
-        self._operator = operator
+    process = "_sp"
 
     def submission(self) -> Submission:
-        from airflow_provider_spark_datahub.capture import Submission
-
         conf = self._operator._conf or {}
-        return Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))
+        return capture.Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))
 
     def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.task import SparkSubmit
-
         sql = len(str(self._operator.sql or ""))
-        return SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
+        return task.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.
-        return self._launching(*submission.hand_over())
-
-    @contextmanager
-    def _launching(self, conf: dict[str, object], file: PropertiesFile | None) -> Iterator[None]:
-        operator = self._operator
-        users = operator._conf
-        operator._conf, operator._hook, operator._handed_over = conf, None, file
-        try:
-            yield
-        finally:
-            operator._conf = users
-            _remove(file)
-
-    def stop(self) -> None:
-        super(SparkLineageOperator, self._operator).on_kill()
-        await_end(getattr(self._operator._hook, "_sp", None))
+        conf, file = submission.hand_over()
+        self._operator._hook, self._operator._handed_over = None, file
+        return self.swapped(file, _conf=conf)
 
 
 def _properties_of_text(text: str) -> dict[str, str]:
@@ -177,17 +126,10 @@ def _properties_of_text(text: str) -> dict[str, str]:
 
     :raises InjectionError: if a part has no value. A comma ends a value, as for SparkSqlHook.
     """
-    from airflow_provider_spark_datahub.capture import InjectionError
-
     properties = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals:
-            raise InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
+            raise capture.InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
         properties[name] = value
     return properties
-
-
-def _remove(file: PropertiesFile | None) -> None:
-    if file is not None:
-        file.remove()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``events_location`` is a folder of
     a volume that the manifest mounts into the driver, and that the worker has under the same path.
     """
-
-    template_fields = [*SparkKubernetesOperator.template_fields, *SparkLineageOperator.lineage_fields]  # noqa: RUF012
 
     @property
     def lineage_application(self) -> str | None:
@@ -45,31 +44,27 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
             lineage.guarded("reconnecting", lambda: attempt.reconnect_to(int(pod.metadata.labels["try_number"])))
         return pod
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
-        return _KubernetesLauncher(self)
+    def _launcher(self, context: Context) -> Launcher:
+        return _KubernetesLauncher(self, context)
 
 
 class _KubernetesLauncher(SubmissionLauncher):
     """Launcher of a ``SparkApplication`` by its manifest."""
 
-    def __init__(self, operator: SparkKubernetesDatahubOperator) -> None:
-        self._operator = operator
+    def __init__(self, operator: SparkKubernetesDatahubOperator, context: Context) -> None:
+        super().__init__(operator, context)
         self._body: dict[str, Any] = operator.template_body
 
     @property
     def _application(self) -> SparkApplication:
-        from airflow_provider_spark_datahub.capture import SparkApplication
-
-        return SparkApplication(self._body["spark"])
+        return capture.SparkApplication(self._body["spark"])
 
     def submission(self) -> Submission:
         return self._application.submission
 
     def spark(self) -> SparkSubmit:
-        from airflow_provider_spark_datahub.task import SparkSubmit
-
         application = self._application
-        return SparkSubmit(
+        return task.SparkSubmit(
             binary=None,
             env=application.environment,
             local_driver=False,
@@ -88,16 +83,6 @@ class _KubernetesLauncher(SubmissionLauncher):
         create: Callable[[], str] = self._operator.create_job_name
         return create().rpartition("-")[0]
 
-    @contextmanager
-    def launching(self, submission: Submission) -> Iterator[None]:
-        operator = self._operator
-        users = operator.application_file, operator.template_spec
-        operator.application_file = None
-        operator.template_spec = {**self._body, "spark": self._application.with_submission(submission)}
-        try:
-            yield
-        finally:
-            operator.application_file, operator.template_spec = users
-
-    def stop(self) -> None:
-        super(SparkLineageOperator, self._operator).on_kill()
+    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+        body = {**self._body, "spark": self._application.with_submission(submission)}
+        return self.swapped(application_file=None, template_spec=body)

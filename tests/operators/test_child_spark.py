@@ -217,8 +217,6 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
 class ChoosingOperator(ChildSparkOperator, BranchPythonOperator):
     """A branch that starts Spark, as it is with lineage by policy."""
 
-    template_fields = (*BranchPythonOperator.template_fields, *ChildSparkOperator.lineage_fields)
-
 
 def test_a_branch_that_skips_other_tasks_has_succeeded(below: FakeSpark, tmp_path: Path) -> None:
     def choose() -> str:
