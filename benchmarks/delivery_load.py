@@ -45,7 +45,7 @@ def proposals() -> Iterator[Any]:
 def in_batches(url: str, count: int) -> None:
     """This package: a delivery per task, of batches."""
     from airflow_provider_spark_datahub.delivery.deadline import Deadline
-    from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
+    from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 
     sink = RestSink(RestSettings(url))
     for entry in _batched(islice(proposals(), count), ENTRY):

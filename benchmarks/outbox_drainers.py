@@ -52,7 +52,7 @@ class Appending(Sink):
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         """Append the names."""
         time.sleep(0.002)
-        items = record.pending(Proposal)
+        items = record.pending()
         with self._path.open("a") as file:
             file.writelines(f"{proposal.entity_urn}\n" for _, proposal in items)
         record.confirm(items, stored=True)
@@ -69,7 +69,7 @@ class Null(Sink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         """Confirm everything."""
-        record.confirm(record.pending(Proposal), stored=True)
+        record.confirm(record.pending(), stored=True)
 
 
 def outbox_at(folder: Path) -> Outbox:

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, ItemT
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, NumberedItem
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
 from airflow_provider_spark_datahub.printable import counted, printable
 
@@ -156,7 +156,7 @@ def call_library(call: Callable[[], _T], *known: type[Exception]) -> _T:
         raise LibraryError(f"{name}: {text}" if text else name) from error
 
 
-class PoisonFilter(Generic[ItemT]):
+class PoisonFilter:
     """Filter that separates poison items from outages, for items sent alone on which a server failed (HTTP 500).
 
     An item is rejected if the server fails on it once more right after it has taken another item. One failure is no
@@ -172,21 +172,19 @@ class PoisonFilter(Generic[ItemT]):
     MOST_SUSPECTS = 5
     """Failures on different items in a row that mean that the server is down."""
 
-    def __init__(
-        self, record: DeliveryRecord, server: str, resend: Callable[[tuple[int, ItemT]], bool | Failure]
-    ) -> None:
+    def __init__(self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]) -> None:
         self._record = record
         self._server = server
-        self._resend: Callable[[tuple[int, ItemT]], bool | Failure] = resend
-        self._suspects: list[tuple[tuple[int, ItemT], Failure]] = []
-        self._last_taken: tuple[int, ItemT] | None = None
+        self._resend = resend
+        self._suspects: list[tuple[NumberedItem, Failure]] = []
+        self._last_taken: NumberedItem | None = None
 
     @property
     def last(self) -> Failure | None:
         """The failure of the last item that is still a suspect."""
         return self._suspects[-1][1] if self._suspects else None
 
-    def judge(self, taken: tuple[int, ItemT]) -> None:
+    def judge(self, taken: NumberedItem) -> None:
         """Send each suspect once more, since the server has just taken another item, and reject it if that fails.
 
         A suspect stays one if the server cannot be asked.
@@ -204,7 +202,7 @@ class PoisonFilter(Generic[ItemT]):
                 case bool() as stored:
                     self._record.confirm([item], stored=stored)
 
-    def add(self, item: tuple[int, ItemT], failure: Failure) -> bool:
+    def add(self, item: NumberedItem, failure: Failure) -> bool:
         """Add a suspect, and judge it if the server still takes what it took last.
 
         :returns: False if the server seems to be down.

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -66,10 +66,8 @@ class RawEvent(msgspec.Struct, frozen=True):
 
 
 OutboxItem = Proposal | RawEvent
-ItemT = TypeVar("ItemT", Proposal, RawEvent)
-_NumberedItem = tuple[int, OutboxItem]
-"""An item with its position in the delivery, so that two equal items stay two."""
-NumberedProposal = tuple[int, Proposal]
+NumberedItem = tuple[int, Any]
+"""Item with its position in the delivery, so that two equal items stay two."""
 
 
 def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
@@ -190,19 +188,12 @@ class DeliveryRecord:
         self._problem: str | None = None
         self._failed_attempt: str | None = None
 
-    @overload
-    def pending(self) -> list[_NumberedItem]: ...
-    @overload
-    def pending(self, kind: type[ItemT]) -> list[tuple[int, ItemT]]: ...
-    def pending(self, kind: type[Any] | None = None) -> list[Any]:  # noqa: ARG002 (for the type checker)
-        """Return the items that are neither acknowledged nor rejected yet, in order.
-
-        :param kind: :attr:`Sink.takes`; :meth:`Sink.deliver` accepts no others.
-        """
+    def pending(self) -> list[NumberedItem]:
+        """Return the items that are neither acknowledged nor rejected yet, in order; all are of :attr:`Sink.takes`."""
         with self._lock:
             return list(self._pending.items())
 
-    def confirm(self, batch: Sequence[_NumberedItem], *, stored: bool) -> None:
+    def confirm(self, batch: Sequence[NumberedItem], *, stored: bool) -> None:
         """Record that the server acknowledged ``batch``.
 
         :param stored: False if it is only accepted for later processing.
@@ -214,7 +205,7 @@ class DeliveryRecord:
             self._failed_attempt = None
             self._stored = stored if self._stored is None else self._stored and stored
 
-    def reject(self, numbered: _NumberedItem, reason: str) -> None:
+    def reject(self, numbered: NumberedItem, reason: str) -> None:
         """Record that the server will never take an item; ``reason`` is its answer."""
         number, item = numbered
         with self._lock:

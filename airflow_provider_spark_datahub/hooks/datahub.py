@@ -62,7 +62,7 @@ class _DatahubHook(BaseHook):
 class DatahubRestHook(_DatahubHook):
     """Connection type ``datahub-rest``: host = GMS, password = token.
 
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.rest.RestSettings`.
+    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.rest_settings.RestSettings`.
     """
 
     default_conn_name = "datahub_rest_default"
@@ -73,7 +73,7 @@ class DatahubRestHook(_DatahubHook):
 class DatahubKafkaHook(_DatahubHook):
     """Connection type ``datahub-kafka``: host = brokers, login and password = SASL's.
 
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka.KafkaSettings`.
+    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka_settings.KafkaSettings`.
     """
 
     default_conn_name = "datahub_kafka_default"
@@ -103,7 +103,7 @@ class DatahubFileHook(_DatahubHook):
 class OpenLineageHook(_DatahubHook):
     """Connection type ``openlineage``, for raw events in addition to DataHub: host = URL, password = API key.
 
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage.OpenLineageSettings`.
+    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage_settings.OpenLineageSettings`.
     """
 
     conn_name_attr = "openlineage_conn_id"

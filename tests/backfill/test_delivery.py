@@ -47,7 +47,7 @@ class Receiver(Sink):
         return "receiver"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (it is quick)
-        batch = record.pending(Proposal)
+        batch = record.pending()
         taken = []
         for item in batch:
             if self._breaks(item[1]):

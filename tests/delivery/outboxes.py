@@ -70,7 +70,7 @@ class Recording(Sink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         self.calls += 1
-        for item in record.pending(Proposal):
+        for item in record.pending():
             if self.refuses(item[1]):
                 record.stop("it is full")
                 return

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
+from airflow_provider_spark_datahub.delivery.sinks import KafkaSink
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.patience import BUDGETS, within

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
+from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
 
 
 def read(

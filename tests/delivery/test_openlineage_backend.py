@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
-from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings, OpenLineageSink
+from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
 from tests.patience import HANGS, not_outlasting, within
@@ -300,7 +300,7 @@ def test_a_bug_in_a_users_transport_leaves_everything_pending(events: list[dict[
         lambda delivery: "ReferenceError" in str(delivery.problem),
     )
     assert len(delivery.pending) == len(events)
-    assert "(ReferenceError: a bug, at START)" in str(delivery.problem)
+    assert "(ReferenceError: a bug, at START, " in str(delivery.problem)
 
 
 @pytest.mark.slow

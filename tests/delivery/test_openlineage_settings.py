@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings, OpenLineageSink
+from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
 
 HTTP = {"type": "http", "url": "http://marquez:5000"}
 

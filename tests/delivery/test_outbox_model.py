@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given, settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
@@ -114,7 +113,7 @@ class DataHub(Sink):
         return "a model of DataHub"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (as in Sink)
-        items = record.pending(Proposal)
+        items = record.pending()
         rejected = [items[self._rejects]] if self._rejects is not None and len(items) > 1 else []
         for numbered in rejected:
             record.reject(numbered, "no")

@@ -33,7 +33,7 @@ class RecordingBackend(Sink):
         return "a list of events"
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        items = record.pending(RawEvent)
+        items = record.pending()
         self.events += [event for _, event in items]
         record.confirm(items, stored=True)
 

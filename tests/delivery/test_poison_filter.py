@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, PoisonFilter
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedProposal
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem
 from tests.delivery.samples import upserts
 
 FAILED = Failure(FailureKind.FAILED, "HTTP 500: boom")
@@ -32,14 +31,14 @@ class Server:
         self._answers = answers or {}
         self.asked: list[int] = []
 
-    def resend(self, item: NumberedProposal) -> bool | Failure:
+    def resend(self, item: NumberedItem) -> bool | Failure:
         self.asked.append(item[0])
         return self._answers[item[0]].pop(0)
 
 
 def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord) -> None:
-    poison = PoisonFilter[Proposal](record, "it", Server().resend)
-    goes_on = [poison.add(item, FAILED) for item in record.pending(Proposal)[: PoisonFilter.MOST_SUSPECTS]]
+    poison = PoisonFilter(record, "it", Server().resend)
+    goes_on = [poison.add(item, FAILED) for item in record.pending()[: PoisonFilter.MOST_SUSPECTS]]
     assert goes_on == [True] * (PoisonFilter.MOST_SUSPECTS - 1) + [False]
     assert poison.last == FAILED
     assert len(record.pending()) == 10
@@ -48,8 +47,8 @@ def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord
 def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) -> None:
     # The server was away for the second item and is away for the third; it refuses the fourth for another reason.
     server = Server({0: [FAILED], 1: [True], 2: [AWAY], 3: [REFUSED]})
-    poison = PoisonFilter[Proposal](record, "it", server.resend)
-    *suspects, taken = record.pending(Proposal)[:5]
+    poison = PoisonFilter(record, "it", server.resend)
+    *suspects, taken = record.pending()[:5]
     for suspect in suspects:
         assert poison.add(suspect, FAILED)
     poison.judge(taken=taken)
@@ -65,8 +64,8 @@ def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) ->
 @pytest.mark.parametrize("takes", [True, AWAY])
 def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Failure) -> None:
     server = Server({0: [takes], 1: [FAILED]})
-    poison = PoisonFilter[Proposal](record, "it", server.resend)
-    first, second = record.pending(Proposal)[:2]
+    poison = PoisonFilter(record, "it", server.resend)
+    first, second = record.pending()[:2]
     poison.judge(taken=first)
     assert poison.add(second, FAILED) is (takes is True)
     assert server.asked == ([0, 1] if takes is True else [0])
@@ -77,8 +76,8 @@ def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Fail
 def test_a_server_that_fails_for_a_moment_rejects_nothing(record: DeliveryRecord) -> None:
     # It took an item before and takes it again afterwards; between the two it failed on all.
     server = Server({0: [True], 1: [True]})
-    poison = PoisonFilter[Proposal](record, "it", server.resend)
-    first, second = record.pending(Proposal)[:2]
+    poison = PoisonFilter(record, "it", server.resend)
+    first, second = record.pending()[:2]
     poison.judge(taken=first)
     assert poison.add(second, FAILED)
     delivery = record.delivery()

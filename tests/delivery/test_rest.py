@@ -17,8 +17,8 @@ from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import Delivery
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
-from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import Answer, GmsStandIn, Request
 from tests.patience import HANGS, not_outlasting, within

@@ -20,7 +20,7 @@ from urllib3 import HTTPResponse
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.delivery.conftest import let_deliveries_end
 from tests.delivery.samples import job_urn, upserts
 

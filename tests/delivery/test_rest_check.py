@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.reliability.bad_servers import answering, serving

@@ -14,8 +14,8 @@ from requests.adapters import HTTPAdapter
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
-from airflow_provider_spark_datahub.delivery.sinks.rest_transport import GmsClient, _batch_bodies, _system_metadata
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient, _batch_bodies, _system_metadata
 from tests.delivery.samples import patch, upsert, upserts
 
 HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), upsert("ü€😀"), patch("b")]

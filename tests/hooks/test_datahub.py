@@ -11,10 +11,9 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks import KafkaSink, RestSink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSink
 from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSink
 from airflow_provider_spark_datahub.hooks.datahub import (
     DatahubFileHook,
     DatahubKafkaHook,

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sinks.kafka import KafkaSettings
+from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
 from airflow_provider_spark_datahub.hooks import masking
 from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, check_sink
 from tests.airflow_versions import HIDING_SECRETS, read_names_of_secrets

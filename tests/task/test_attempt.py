@@ -301,7 +301,7 @@ def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_rejections_of_gms_are_reported_and_quarantined(tmp_path: Path) -> None:
-    from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings, RestSink
+    from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 
     with (
         GmsStandIn("token") as gms,

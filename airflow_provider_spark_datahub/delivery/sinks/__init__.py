@@ -8,18 +8,24 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .file import FileSink
-    from .kafka import KafkaSettings, KafkaSink
+    from .kafka import KafkaSink
+    from .kafka_settings import KafkaSettings
     from .object_store import ObjectStoreSink
-    from .openlineage import OpenLineageSettings, OpenLineageSink
-    from .rest import RestSettings, RestSink
+    from .openlineage import OpenLineageSink
+    from .openlineage_settings import OpenLineageSettings
+    from .rest import RestSink
+    from .rest_settings import RestSettings
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "file": "FileSink",
-            "kafka": "KafkaSettings KafkaSink",
+            "kafka": "KafkaSink",
+            "kafka_settings": "KafkaSettings",
             "object_store": "ObjectStoreSink",
-            "openlineage": "OpenLineageSettings OpenLineageSink",
-            "rest": "RestSettings RestSink",
+            "openlineage": "OpenLineageSink",
+            "openlineage_settings": "OpenLineageSettings",
+            "rest": "RestSink",
+            "rest_settings": "RestSettings",
         },
     )

@@ -229,7 +229,7 @@ class FileSink(Sink):
         """Append all proposals, or none."""
         from filelock import FileLock, Timeout
 
-        items = record.pending(Proposal)
+        items = record.pending()
         try:
             make_folder(self._path.parent)
             # with_suffix, not a suffix added: that is how SynchronizedFileEmitter names its lock.

@@ -1,200 +1,31 @@
-"""Kafka sink: proposals to the topic from which DataHub ingests them, and its ``datahub-kafka`` connection."""
+"""Kafka sink: proposals to the topic from which DataHub ingests them."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, SetupError
 from airflow_provider_spark_datahub.delivery.sink import (
     CheckResult,
     CheckStatus,
     DeliveryRecord,
-    NumberedProposal,
+    NumberedItem,
     Sink,
     SinkSettingsError,
 )
+from airflow_provider_spark_datahub.delivery.sinks.kafka_settings import KafkaSettings
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
+    from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
 
 log = logging.getLogger(__name__)
-
-_DEFAULT_TOPIC = "MetadataChangeProposal_v1"  # where DataHub's metadata change consumer reads proposals by default
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSettings:
-    """Settings to reach the Kafka from which DataHub reads proposals. Their ``repr`` holds no secret.
-
-    :param bootstrap: brokers, e.g. ``broker1:9092,broker2:9092``.
-    :param schema_registry_url: of the registry that holds the schema of proposals; ``None`` for acryl-datahub's
-        default: ``$KAFKA_SCHEMAREGISTRY_URL``, else the registry inside GMS on this machine.
-    :param schema_registry_config: options of confluent-kafka's ``SchemaRegistryClient``.
-    :param producer_config: options of librdkafka.
-    :param client_timeout_seconds: for one request to the registry; the deadline holds in any case.
-    :param topic: of proposals.
-    """
-
-    bootstrap: str
-    schema_registry_url: str | None = field(default=None, repr=False)
-    schema_registry_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    producer_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    client_timeout_seconds: float = 60.0
-    topic: str = _DEFAULT_TOPIC
-
-    @classmethod
-    def from_connection(cls, connection: ConnectionParts) -> KafkaSettings:
-        """Read the settings from an Airflow connection, as DataHub's own hook does.
-
-        :param connection: ``host`` names the brokers, or ``connection.bootstrap`` in the extra does; ``port`` is the
-            port of a single broker that is named without one; ``login`` and ``password`` are ``sasl.username`` and
-            ``sasl.password``, unless ``producer_config`` sets them. ``extra`` has the shape of acryl-datahub's
-            ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. Other options of
-            ``KafkaSinkConfig`` are accepted without effect. The fields of Airflow's form are beside ``connection``;
-            they are flat, and Airflow hides the secret ones by their names.
-        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
-        """
-        for key in connection.extra.keys() & (_CONNECTION.keys() - _FORM.keys()):
-            raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
-        top = Read.extra(connection.extra, _EXTRA)
-        inner = Read.extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
-        inner = _with_form({name: top[name] for name in _FORM if name in top}, inner)
-        bootstrap = _bootstrap(connection.host, connection.port, inner.pop("bootstrap", None))
-        producer = _with_password(inner.pop("producer_config", {}), connection.login, connection.password)
-        if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
-            raise SinkSettingsError("'acks' in producer_config must not be 0: Kafka would confirm nothing.")
-        topic = top.get("topic_routes", {}).get(_PROPOSALS, _DEFAULT_TOPIC)
-        return cls(bootstrap=bootstrap, producer_config=producer, topic=topic, **inner)
-
-    def redact(self, text: str) -> str:
-        """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
-        return mask_secrets(text, self._secrets())
-
-    def _secrets(self) -> Iterator[str]:
-        for options in (self.producer_config, self.schema_registry_config):
-            for name, value in options.items():
-                if isinstance(value, str) and _SECRET.search(name):
-                    yield value
-                elif isinstance(value, str) and "://" in value:
-                    yield from _password_in(value)
-        yield from _password_in(self.schema_registry_url or "")
-
-
-_PROPOSALS = "MetadataChangeProposal"
-_SECRET = re.compile(r"password|secret|token|user\.info|jaas|credential|\.pem$|oauthbearer\.config", re.IGNORECASE)
-
-
-def _password_in(url: str) -> Iterator[str]:
-    with suppress(ValueError):
-        if secret := urlsplit(url).password:
-            yield secret
-
-
-def _bootstrap(host: str | None, port: int | None, in_extra: str | None) -> str:
-    brokers = (host or "").strip()
-    if brokers and in_extra:
-        raise SinkSettingsError("The brokers are given twice: as host, and as 'bootstrap' in the extra. Leave one out.")
-    if brokers and port:
-        brokers = f"{brokers}:{port}"
-    if not (brokers or in_extra):
-        raise SinkSettingsError("The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092.")
-    return brokers or str(in_extra)
-
-
-def _with_password(producer: dict[str, Any], login: str | None, password: str | None) -> dict[str, Any]:
-    for name, value in (("sasl.username", login), ("sasl.password", password)):
-        if value and name in producer:
-            raise SinkSettingsError(f"{name!r} is given twice: in producer_config, and as a field of the connection.")
-    if not (login or password):
-        return producer
-    if "security.protocol" not in producer:
-        raise SinkSettingsError(
-            "The connection has a login or a password, but 'producer_config' in its extra names no "
-            "'security.protocol' that uses them: e.g. SASL_SSL, with its 'sasl.mechanism'."
-        )
-    given = {"sasl.username": login, "sasl.password": password}
-    return {**producer, **{name: value for name, value in given.items() if value}}
-
-
-def _with_form(form: Mapping[str, str], inner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object ``connection`` with the fields of the form."""
-    registry, producer = dict(inner.get("schema_registry_config", {})), dict(inner.get("producer_config", {}))
-    given: list[tuple[str, dict[str, Any], str, str]] = []
-    if "schema_registry_password" in form:
-        user = f"{form.get('schema_registry_login', '')}:{form['schema_registry_password']}"
-        given.append(("schema_registry_password", registry, "basic.auth.user.info", user))
-    given += [(name, producer, option, form[name]) for name, option in _FORM_OPTIONS.items() if name in form]
-    merged = dict(inner)
-    if "schema_registry_url" in form:
-        given.append(("schema_registry_url", merged, "schema_registry_url", form["schema_registry_url"]))
-    for name, options, option, value in given:
-        if option in options:
-            raise SinkSettingsError(f"{option!r} is given twice: in the object 'connection', and as field {name!r}.")
-        options[option] = value
-    configs = {"schema_registry_config": registry, "producer_config": producer}
-    return {**merged, **{name: options for name, options in configs.items() if options}}
-
-
-def _routes(key: str, value: object) -> dict[str, str]:
-    routes = Read.mapping(key, value)
-    if _PROPOSALS not in routes:
-        other = [name for name in routes if name != "MetadataChangeEvent"]
-        hint = Read.suggestion(other[0], [_PROPOSALS]) if other else ""
-        raise SinkSettingsError(f"{key!r} in the connection's extra names no topic for {_PROPOSALS!r}.{hint}")
-    return {name: Read.text(f"{key}.{name}", topic) for name, topic in routes.items()}
-
-
-def _unused(_key: str, value: object) -> object:
-    return value
-
-
-_CONNECTION: dict[str, Reader] = {
-    "bootstrap": Read.text,
-    "schema_registry_url": Read.text,
-    "schema_registry_config": Read.mapping,
-    "producer_config": Read.mapping,
-    "client_timeout_seconds": Read.seconds,
-}
-_FORM: dict[str, Reader] = dict.fromkeys(
-    (
-        "schema_registry_url",
-        "schema_registry_login",
-        "schema_registry_password",
-        "security_protocol",
-        "sasl_mechanism",
-        "ssl_private_key",
-    ),
-    Read.text,
-)
-_FORM_OPTIONS = {
-    "security_protocol": "security.protocol",
-    "sasl_mechanism": "sasl.mechanism",
-    "ssl_private_key": "ssl.key.pem",
-}
-_EXTRA: dict[str, Reader] = {
-    **_FORM,
-    "connection": Read.mapping,
-    "topic_routes": _routes,
-    # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block (here the deadline
-    # limits it); another way for proposals that Kafka does not take (here they are quarantined).
-    "topic": _unused,
-    "max_queue_full_block_seconds": _unused,
-    "rest_fallback": _unused,
-}
-
 
 _REMEDY = "set its login and password, or sasl.* in producer_config"
 
@@ -225,7 +56,7 @@ class KafkaSink(Sink):
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
         """Check that brokers and registry answer with these credentials, and that the topic exists."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
+        from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
 
         try:
             with closing(KafkaClient(self._settings, deadline, alone=False)) as client:
@@ -238,7 +69,7 @@ class KafkaSink(Sink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send all proposals together, then each refused one alone. The producers are used by this call only."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_transport import KafkaClient
+        from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
 
         for alone in (False, True):
             pending = len(record.pending())
@@ -270,7 +101,7 @@ class KafkaSink(Sink):
         :returns: why going on is useless; ``None`` if it may help.
         """
         reports = _Reports(record, alone=alone)
-        for numbered in record.pending(Proposal):
+        for numbered in record.pending():
             reports.expect(numbered)
             failure = client.produce(numbered[1], partial(reports.receive, numbered))
             if failure is not None:
@@ -296,26 +127,26 @@ class _Reports:
         self.failure: Failure | None = None
         self._record = record
         self._alone = alone
-        self._expected: dict[str, deque[NumberedProposal]] = defaultdict(deque)
+        self._expected: dict[str, deque[NumberedItem]] = defaultdict(deque)
         self._acknowledged: set[int] = set()
 
-    def expect(self, numbered: NumberedProposal) -> None:
+    def expect(self, numbered: NumberedItem) -> None:
         self._expected[numbered[1].entity_urn].append(numbered)
 
-    def refuse(self, numbered: NumberedProposal, failure: Failure) -> None:
+    def refuse(self, numbered: NumberedItem, failure: Failure) -> None:
         if failure.kind is FailureKind.REJECTED:
             self._reject(numbered, failure)
         else:
             self.failure = self.failure or failure
 
-    def receive(self, numbered: NumberedProposal, failure: Failure | None) -> None:
+    def receive(self, numbered: NumberedItem, failure: Failure | None) -> None:
         if failure is None:
             self._acknowledged.add(numbered[0])
             self._confirm(numbered[1].entity_urn)
         elif self._alone or failure.kind is not FailureKind.REJECTED:
             self.refuse(numbered, failure)
 
-    def _reject(self, numbered: NumberedProposal, failure: Failure) -> None:
+    def _reject(self, numbered: NumberedItem, failure: Failure) -> None:
         self._record.reject(numbered, failure.text)
         self._expected[numbered[1].entity_urn].remove(numbered)
         self._confirm(numbered[1].entity_urn)

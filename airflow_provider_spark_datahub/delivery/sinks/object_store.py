@@ -15,13 +15,8 @@ from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sink import (
-    CheckResult,
-    CheckStatus,
-    DeliveryRecord,
-    Sink,
-    SinkSettingsError,
-)
+from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
@@ -31,7 +26,7 @@ _WANTED = "The connection's host must be the URI of a bucket, with a prefix or w
 _NEVER_WRITTEN = "spark-datahub-doctor"
 
 
-class ObjectStoreSink(Sink):
+class ObjectStoreSink(BatchSink):
     """Sink that writes each batch as one object: the array of proposals that ``datahub ingest``'s file source reads.
 
     The name of an object sorts by the time of its events and ends in the SHA-256 of its content. A batch that is
@@ -42,10 +37,12 @@ class ObjectStoreSink(Sink):
     """
 
     name: ClassVar[str] = "object-store"
+    server = "the object store"
+    remedy = "check the keys of the connection that storage_conn_id names, and what they may write"
 
     def __init__(self, storage: ObjectStorage, *, backoff: Backoff | None = None) -> None:
+        super().__init__(backoff)
         self._storage = storage
-        self._backoff = backoff or Backoff()
 
     @classmethod
     def from_connection(
@@ -95,47 +92,29 @@ class ObjectStoreSink(Sink):
         except PermissionError as error:
             status, text = CheckStatus.WARNING, f"does not let us read ({shorten(str(error))}); it may let us write"
         except OSError as error:
-            status, text = CheckStatus.BAD, _failure(FailureKind.UNAVAILABLE, error).predicate(_REMEDY)
-        advice = "" if status is CheckStatus.GOOD else _REMEDY
+            status, text = CheckStatus.BAD, _failure(FailureKind.UNAVAILABLE, error).predicate(self.remedy)
+        advice = "" if status is CheckStatus.GOOD else self.remedy
         return [CheckResult("DataHub", status, f"{self.describe()} {text}", advice)]
 
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Write all proposals as one object, or none."""
-        numbered = record.pending(Proposal)
-        proposals = [proposal for _, proposal in numbered]
+    def open_client(self, deadline: Deadline) -> _ObjectWriter:
+        """Return a writer of objects."""
+        return _ObjectWriter(self._storage, deadline)
+
+
+class _ObjectWriter:
+    """Client that writes a batch as one object."""
+
+    def __init__(self, storage: ObjectStorage, deadline: Deadline) -> None:
+        self._storage = storage
+        self._deadline = deadline
+
+    def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
         lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
         content = b"[\n" + b",\n".join(lines) + b"\n]\n"
         name = _object_name(proposals, content)
-        failures: list[Failure] = []
-
-        def failed(failure: Failure, _attempts: int) -> None:
-            failures.append(failure)
-            record.attempt_failed(self._problem(failures[0]))
-
-        answer, attempts = self._backoff.retry(
-            f"write {name}",
-            lambda: self._write(name, content, deadline) or True,
-            deadline,
-            failed,
-            patient=record.patient,
-        )
-        if isinstance(answer, Failure):
-            # If there was no answer, the first attempt had the most time to find out why.
-            cause = next(iter(failures), answer) if answer.kind is FailureKind.UNAVAILABLE else answer
-            record.stop(self._problem(cause), cause.kind.outage_after)
-            return
-        log.debug(
-            "Wrote %s (%d bytes) to %s in attempt %d", counted(len(proposals), "proposal"), len(content), name, attempts
-        )
-        record.confirm(numbered, stored=True)
-
-    def _problem(self, failure: Failure) -> str:
-        return f"{self.describe()} {failure.predicate(_REMEDY)}."
-
-    def _write(self, name: str, content: bytes, deadline: Deadline) -> Failure | None:
         # A new deadline object for each attempt: if one request hangs, the next may still be answered.
-        self._storage.deadline = replace(deadline)
+        self._storage.deadline = replace(self._deadline)
         try:
             self._storage.write(name, [content])
         except PermissionError as error:
@@ -144,10 +123,11 @@ class ObjectStoreSink(Sink):
             return _failure(FailureKind.MISCONFIGURED, error)
         except OSError as error:
             return _failure(FailureKind.UNAVAILABLE, error)
-        return None
+        log.debug("Wrote %s (%d bytes) as %s", counted(len(proposals), "proposal"), len(content), name)
+        return True
 
-
-_REMEDY = "check the keys of the connection that storage_conn_id names, and what they may write"
+    def close(self) -> None:
+        pass
 
 
 def _failure(kind: FailureKind, error: OSError) -> Failure:

@@ -51,7 +51,7 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     network_failure,
     retry_after,
 )
-from airflow_provider_spark_datahub.delivery.sinks.rest import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ It imports openlineage-python's client; import this module only when something i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,13 +21,14 @@ from openlineage.client.transport.noop import NoopTransport
 from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
+from airflow_provider_spark_datahub.delivery.sink import RawEvent
 from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     AnswerError,
     BoundedAdapter,
     network_failure,
     retry_after,
 )
-from airflow_provider_spark_datahub.delivery.sinks.openlineage import OpenLineageSettings
+from airflow_provider_spark_datahub.delivery.sinks.openlineage_settings import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
 _POLL_SECONDS = 0.1
@@ -53,16 +54,17 @@ class EventTransport:
         for http in _http_transports(self._transport):
             http.session.mount(http.url, BoundedAdapter(deadline))
 
-    def emit(self, event: Mapping[str, Any]) -> Failure | None:
-        """Send one event; return ``None`` if the backend acknowledged it."""
+    def post(self, events: Sequence[RawEvent]) -> bool | Failure:
+        """Send one event; return True if the backend acknowledged it."""
+        event = dict(events[0].decoded())
         if self._deadline.expired:
             return self._failure(FailureKind.UNAVAILABLE, "no time is left")
         try:
             if isinstance(self._transport, KafkaTransport):
-                return self._produce(self._transport, event)
+                return self._produce(self._transport, event) or True
             # Its annotation names openlineage-python's classes, but it takes a dict as well.
             emit: Any = self._transport.emit
-            call_library(lambda: emit(dict(event)), requests.RequestException)
+            call_library(lambda: emit(event), requests.RequestException)
         except requests.HTTPError as error:
             return self._refusal(error)
         except AnswerError as error:
@@ -71,7 +73,7 @@ class EventTransport:
             return network_failure(error).for_log(self._settings.redact)
         except LibraryError as error:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
-        return None
+        return True
 
     def close(self) -> None:
         """Close the transport without waiting: the outcome of every event is known."""
@@ -80,7 +82,7 @@ class EventTransport:
         with suppress(LibraryError):
             call_library(lambda: self._transport.close(0))
 
-    def _produce(self, transport: KafkaTransport, event: Mapping[str, Any]) -> Failure | None:
+    def _produce(self, transport: KafkaTransport, event: dict[str, Any]) -> Failure | None:
         """Do what the transport does, but wait for the outcome, which the transport only logs."""
         from confluent_kafka import KafkaException
 
@@ -89,7 +91,7 @@ class EventTransport:
         message = {
             "topic": transport.topic,
             "key": transport.message_key or _key(event),
-            "value": Serde.to_json(dict(event)).encode(),
+            "value": Serde.to_json(event).encode(),
         }
         try:
             call_library(
