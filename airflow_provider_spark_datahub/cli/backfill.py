@@ -22,16 +22,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     folder_uri,
     write_package,
 )
-from airflow_provider_spark_datahub.cli.console import (
-    EXIT_INCOMPLETE,
-    EXIT_USAGE,
-    airflow_logs_to_stderr,
-    assigned,
-    fail,
-    read_settings,
-    say,
-    since_now,
-)
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import ProposalFormatError
 from airflow_provider_spark_datahub.printable import counted
 
@@ -58,10 +49,6 @@ _Names = Annotated[
     list[str] | None, typer.Option(help="Only applications of this name, in which * stands for any text; repeatable.")
 ]
 _History = Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")]
-_Config = Annotated[Path | None, typer.Option(help="Settings of the converter, as YAML or JSON.")]
-_Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
-]
 _Master = Annotated[str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")]
 _DeployMode = Annotated[str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")]
 _Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")]
@@ -70,7 +57,6 @@ _Parts = Annotated[int | None, typer.Option(help="Number of files of proposals."
 _Emit = Annotated[str | None, typer.Option(help="Deliver through this Airflow connection.")]
 _Rate = Annotated[float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)]
 _Threads = Annotated[int, typer.Option(help="Number of parts delivered at the same time.", min=1)]
-_Json = Annotated[bool, typer.Option("--json", help="Write the summary as JSON to standard output, for scripts.")]
 _DryRun = Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")]
 
 
@@ -82,8 +68,8 @@ def backfill(
     until: _Until = None,
     application: _Names = None,
     run_history: _History = False,
-    config: _Config = None,
-    set_: _Set = None,
+    config: console.ConfigOption = None,
+    set_: console.SetOption = None,
     master: _Master = None,
     deploy_mode: _DeployMode = None,
     conf: _Conf = None,
@@ -93,7 +79,7 @@ def backfill(
     rate: _Rate = _DEFAULT_RATE,
     threads: _Threads = 1,
     dry_run: _DryRun = False,
-    as_json: _Json = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Convert an archive of events with Spark, to the aspects that DataHub would have after a replay of all events.
 
@@ -101,26 +87,26 @@ def backfill(
 
     Exit status: 0; 1 if Spark failed or something could not be delivered; 2 for wrong options.
     """
-    _, layers = read_settings(config, set_ or [])
+    _, layers = console.read_settings(config, set_ or [])
     plan = BackfillPlan(
         sources=tuple(sources),
         out=folder_uri(out),
         options=tuple(layers),
-        since=since_now(since),
-        until=since_now(until),
+        since=console.since_now(since),
+        until=console.since_now(until),
         applications=tuple(application or ()),
         run_history=run_history,
         parts=parts,
         dry_run=dry_run,
     )
     ages = {"since": plan.since != since, "until": plan.until != until}
-    with airflow_logs_to_stderr():
+    with console.airflow_logs_to_stderr():
         folder, plan = _opened(plan, out_connection, ages)
     if not (folder / CONVERTED_FILE).exists():
-        _submit(plan, Cluster(master, deploy_mode, dict(assigned("--conf", conf or [])), binary))
+        _submit(plan, Cluster(master, deploy_mode, dict(console.assigned("--conf", conf or [])), binary))
     _report(folder, as_json)
     if emit and not dry_run:
-        with airflow_logs_to_stderr():
+        with console.airflow_logs_to_stderr():
             _deliver(folder, emit, rate, threads)
 
 
@@ -141,7 +127,7 @@ def _opened(plan: BackfillPlan, connection: str | None, ages: dict[str, bool]) -
             plan = replace(plan, **kept)
             plan.check_folder(stored)
     except PlanError as error:
-        fail(str(error), EXIT_USAGE)
+        console.fail(str(error))
     return folder, plan
 
 
@@ -152,26 +138,31 @@ def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
             # Spark's progress and log are the progress of this command, which belongs to standard error.
             status = subprocess.run(command, stdout=_STANDARD_ERROR, check=False).returncode
         except OSError as error:
-            fail(f"cannot run {cluster.binary}: {error.strerror or error}", EXIT_USAGE)
+            console.fail(f"cannot run {cluster.binary}: {error.strerror or error}")
     if status:
-        fail(f"{cluster.binary} ended with status {status}", EXIT_USAGE if status == EXIT_USAGE else EXIT_INCOMPLETE)
+        console.fail(
+            f"{cluster.binary} ended with status {status}",
+            console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE,
+        )
 
 
 def _report(folder: ResultFolder, as_json: bool) -> None:
     try:
         summary = json.loads((folder / SUMMARY).read_text())
     except OSError as error:
-        fail(f"{folder} has no summary although Spark succeeded: {error.strerror or error}", EXIT_INCOMPLETE)
+        console.fail(
+            f"{folder} has no summary although Spark succeeded: {error.strerror or error}", console.EXIT_INCOMPLETE
+        )
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        console.show_json(summary)
     events, runs = counted(summary["events"], "event"), counted(summary["runs"], "run")
-    say(f"{events} of {runs}: {counted(summary['versions'], 'version')} of aspects")
+    console.say(f"{events} of {runs}: {counted(summary['versions'], 'version')} of aspects")
     for aspect, count in summary["proposals_by_aspect"].items():
-        say(f"  {count:>9} {aspect}")
+        console.say(f"  {count:>9} {aspect}")
     proposals = counted(summary["proposals"], "proposal")
-    say(f"{proposals} in {folder}; quarantined lines or datasets: {summary['quarantined']}")
+    console.say(f"{proposals} in {folder}; quarantined lines or datasets: {summary['quarantined']}")
     for reason, count in summary["quarantined_by_reason"].items():
-        say(f"  {count:>9} {reason}")
+        console.say(f"  {count:>9} {reason}")
 
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
@@ -180,7 +171,7 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
 
     sink, problem = open_sink(connection)
     if sink is None:
-        fail(str(problem), EXIT_USAGE)
+        console.fail(str(problem))
     sink.close()
 
     delivery = BackfillDelivery(
@@ -188,14 +179,14 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         lambda: sink_of(connection),
         Rate(rate or None),
         threads=threads,
-        on_progress=lambda part, state: say(f"{part}: {counted(state.settled, 'proposal')}"),
+        on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),
     )
     try:
         totals = delivery.run()
     except (OSError, PlanError, PartError, ProposalFormatError) as error:
-        fail(str(error), EXIT_INCOMPLETE)
+        console.fail(str(error), console.EXIT_INCOMPLETE)
     for problem in totals.problems:
-        say(problem)
-    say(totals.sentence)
+        console.say(problem)
+    console.say(totals.sentence)
     if totals.complete < totals.parts:
-        fail("Run the same command again to deliver the rest.", EXIT_INCOMPLETE)
+        console.fail("Run the same command again to deliver the rest.", console.EXIT_INCOMPLETE)

@@ -1,7 +1,8 @@
-"""Options and output of the commands: settings, durations, exit statuses, messages, result files, progress bars."""
+"""Options and output that commands share: settings, durations, exit statuses, messages, result files, progress bars."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -22,6 +23,17 @@ EXIT_USAGE = 2
 """Wrong arguments or options; nothing was done."""
 EXIT_HELP = 3
 """A person must act: waiting does not help."""
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="Settings of the converter, as YAML or JSON.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
+]
+ExitCodeOption = Annotated[
+    int | None, typer.Option("--exit-code", help="Exit code of spark-submit, which decides the run's result.")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
+SparkSubmitOption = Annotated[str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")]
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -37,12 +49,17 @@ def show_line(text: str) -> None:
     typer.echo(printable(text))
 
 
+def show_json(document: object) -> None:
+    """Write a result for a program to standard output."""
+    typer.echo(json.dumps(document, indent=2))
+
+
 def airflow_logs_to_stderr() -> AbstractContextManager[object]:
     """Keep standard output for the result, while Airflow is used: from its import on, it logs there."""
     return redirect_stdout(sys.stderr)
 
 
-def fail(message: str, status: int) -> NoReturn:
+def fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
     """End the command with a message.
 
     :raises typer.Exit: with ``status``.
@@ -112,7 +129,7 @@ def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[Line
             say(warning)
         return LineageSettings.from_mapping(*layers), layers
     except SettingsError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error))
 
 
 def assigned(option: str, assignments: Sequence[str]) -> list[tuple[str, str]]:
@@ -122,7 +139,7 @@ def assigned(option: str, assignments: Sequence[str]) -> list[tuple[str, str]]:
     """
     for assignment in assignments:
         if "=" not in assignment:
-            fail(f"{option} {assignment}: want KEY=VALUE", EXIT_USAGE)
+            fail(f"{option} {assignment}: want KEY=VALUE")
     pairs = (assignment.split("=", 1) for assignment in assignments)
     return [(key.strip(), value.strip()) for key, value in pairs]
 
@@ -153,7 +170,7 @@ def parse_hours(option: str, text: str | None) -> float | None:
         duration = _parse_duration(text)
         hours = -1.0 if duration is None else duration.total_seconds() / 3600
     if not hours >= 0:
-        fail(f"{option} {text}: want hours, such as 36, or a duration, such as 36h or 2d", EXIT_USAGE)
+        fail(f"{option} {text}: want hours, such as 36, or a duration, such as 36h or 2d")
     return hours
 
 
@@ -175,9 +192,9 @@ def _config_file(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        fail(f"cannot read {path}: {error.strerror or error}", EXIT_USAGE)
+        fail(f"cannot read {path}: {error.strerror or error}")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"{path} is neither YAML nor JSON: {error}", EXIT_USAGE)
+        fail(f"{path} is neither YAML nor JSON: {error}")
     if loaded is not None and not isinstance(loaded, dict):
-        fail(f"{path} does not contain an object of settings", EXIT_USAGE)
+        fail(f"{path} does not contain an object of settings")
     return loaded or {}

@@ -11,7 +11,7 @@ from typing import IO, Annotated
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, open_output, read_settings, say
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
 from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal, json_lines
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
@@ -31,26 +31,22 @@ def convert(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
+    output: console.OutputOption = None,
     format_: Annotated[
         _Format,
         typer.Option("--format", help="lines: one proposal a line; datahub: the array that `datahub ingest` reads."),
     ] = _Format.LINES,
-    config: Annotated[Path | None, typer.Option(help="Settings of the converter, as YAML or JSON.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
-    ] = None,
+    config: console.ConfigOption = None,
+    set_: console.SetOption = None,
     per_event: Annotated[bool, typer.Option("--per-event", help="Convert each event on its own.")] = False,
-    exit_code: Annotated[
-        int | None, typer.Option(help="Exit code of spark-submit, which decides the run's result.")
-    ] = None,
+    exit_code: console.ExitCodeOption = None,
     event_log: Annotated[
         Path | None,
         typer.Option(
             help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage."
         ),
     ] = None,
-    json_: Annotated[
+    as_json: Annotated[
         bool,
         typer.Option("--json", help="Write the summary as JSON: to standard output if the proposals go elsewhere."),
     ] = False,
@@ -59,20 +55,20 @@ def convert(
 
     Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for wrong options.
     """
-    settings, _ = read_settings(config, set_ or [])
+    settings, _ = console.read_settings(config, set_ or [])
     conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
-    with open_output(output, failed=EXIT_INCOMPLETE) as file, gc_paused():
+    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
-    if json_:
+    if as_json:
         summary = {"events": conversion.converted, "proposals": count, "problems": problems, "notes": conversion.notes}
         typer.echo(json.dumps(summary), err=output is None)
     else:
         converted = counted(conversion.converted, "event")
         for message in (*conversion.notes, *problems, f"{converted}, {counted(count, 'proposal')}"):
-            say(message)
+            console.say(message)
     if conversion.problems:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def _conversion(
@@ -82,7 +78,7 @@ def _conversion(
     if event_log is not None and not events:
         conversion = EventConversion(settings, [])
         return conversion, conversion.from_event_log(event_log, exit_code)
-    conversion = EventConversion(settings, input_files(events, failed=EXIT_INCOMPLETE), event_log)
+    conversion = EventConversion(settings, input_files(events, failed=console.EXIT_INCOMPLETE), event_log)
     return conversion, conversion.per_event() if alone else conversion.coalesced(exit_code)
 
 

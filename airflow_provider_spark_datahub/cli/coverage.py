@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -11,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import (
-    EXIT_INCOMPLETE,
-    EXIT_USAGE,
-    airflow_logs_to_stderr,
-    fail,
-    show_line,
-    since_now,
-)
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
@@ -34,7 +26,7 @@ def coverage(
         str, typer.Option(help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h.")
     ] = "7d",
     dag: Annotated[list[str] | None, typer.Option("--dag", help="Only tasks of this DAG; repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")] = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Count the tasks with and without lineage, by the reports of their last attempts and by the outbox.
 
@@ -47,32 +39,34 @@ def coverage(
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        moment = pendulum.parse(str(since_now(since)))
+        moment = pendulum.parse(str(console.since_now(since)))
     except ValueError:
         moment = None
     if not isinstance(moment, pendulum.DateTime):
-        fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h", EXIT_USAGE)
+        console.fail(
+            f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h", console.EXIT_USAGE
+        )
     dag_ids = set(dag) if dag else None
     try:
-        with airflow_logs_to_stderr():
+        with console.airflow_logs_to_stderr():
             from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource
 
             source = LineageSource()
             records = source.newest(None, dag_ids, undelivered=True)
             reports = source.reports(dag_ids, most=None, since=moment)
     except OSError as error:
-        fail(f"cannot read the outbox: {error}", EXIT_INCOMPLETE)
+        console.fail(f"cannot read the outbox: {error}", console.EXIT_INCOMPLETE)
     except SQLAlchemyError as error:
-        fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", EXIT_INCOMPLETE)
+        console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
     counts = _count(reports, records, time.time())
     counts["since"] = moment.isoformat()
     if as_json:
-        typer.echo(json.dumps(counts, indent=2))
+        console.show_json(counts)
     else:
         for line in _lines(counts):
-            show_line(line)
+            console.show_line(line)
     if counts["without"] or counts["pending"] or counts["quarantined"]:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:

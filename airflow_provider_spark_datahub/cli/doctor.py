@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, airflow_logs_to_stderr, show_line
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
 from airflow_provider_spark_datahub.printable import counted, printable
@@ -349,15 +348,13 @@ def doctor(
         str | None, typer.Option(help="The Airflow connection to check; default: the configured one.")
     ] = None,
     outbox: Annotated[str | None, typer.Option(help="The outbox to check; default: the configured one.")] = None,
-    spark_binary: Annotated[
-        str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
-    ] = "spark-submit",
+    spark_binary: console.SparkSubmitOption = "spark-submit",
     write: Annotated[
         bool,
         typer.Option("--write", help="Also write a harmless probe, a DataFlow marked as removed, and read it back."),
     ] = False,
     seconds: Annotated[float, typer.Option(help="Seconds for each check.", min=0.1)] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.
 
@@ -367,16 +364,16 @@ def doctor(
     """
     results = []
     checks = _HealthChecks(connection, outbox, spark_binary, seconds, write)
-    with airflow_logs_to_stderr() if as_json else nullcontext():
+    with console.airflow_logs_to_stderr() if as_json else nullcontext():
         for result in checks.run():
             results.append(result)
             if not as_json:
                 _print(result)
     bad = any(result.status is CheckStatus.BAD for result in results)
     if as_json:
-        typer.echo(json.dumps({"good": not bad, "findings": [result.to_obj() for result in results]}, indent=2))
+        console.show_json({"good": not bad, "findings": [result.to_obj() for result in results]})
     if bad:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def _print(result: CheckResult) -> None:
@@ -385,4 +382,4 @@ def _print(result: CheckResult) -> None:
     message = printable(f"{result.subject}: {result.message}")
     typer.echo(f"{typer.style(mark if fancy else plain_mark, fg=colour)} {message}")
     if result.advice:
-        show_line(f"    {'→' if fancy else '->'} {result.advice}")
+        console.show_line(f"    {'→' if fancy else '->'} {result.advice}")

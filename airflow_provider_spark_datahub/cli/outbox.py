@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
@@ -12,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub.cli.console import (
-    EXIT_HELP,
-    EXIT_INCOMPLETE,
-    EXIT_USAGE,
-    airflow_logs_to_stderr,
-    fail,
-    parse_hours,
-    progress,
-    say,
-)
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted, printable
 
@@ -44,7 +34,6 @@ _OverOption = Annotated[
         help="Treat an attempt without a recorded end as over after this time: hours (36), or a duration (2d).",
     ),
 ]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for scripts.")]
 
 
 def pending(
@@ -54,7 +43,7 @@ def pending(
     task: _TaskOption = None,
     connection: _ForOption = None,
     over_after: _OverOption = None,
-    as_json: _JsonOption = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """List the entries that are pending or quarantined, and those of attempts that may still run.
 
@@ -64,11 +53,11 @@ def pending(
     from airflow_provider_spark_datahub.delivery.outbox import Folder
 
     wanted = _entry_filter(dag, run, task, connection)
-    hours = parse_hours("--over-after", over_after)
+    hours = console.parse_hours("--over-after", over_after)
     waiting: list[_Summary] = []
     running: list[_Summary] = []
     # Tens of thousands of entries are kept, and collecting them takes as long as reading them.
-    with _opened(outbox, or_folder=True, failed=EXIT_HELP) as opened, gc_paused():
+    with _opened(outbox, or_folder=True, failed=console.EXIT_HELP) as opened, gc_paused():
         for entry in opened.entries():
             if not wanted or wanted(entry.manifest):
                 listed = running if _may_run(entry, hours) else waiting
@@ -82,17 +71,19 @@ def pending(
         corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(Folder.CORRUPT))
     if as_json:
         found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
-        typer.echo(json.dumps(found, indent=2))
+        console.show_json(found)
     else:
         if lines := list(_lines(waiting, running, quarantined)):
             # One call: there may be tens of thousands of lines.
             typer.echo("\n".join(map(printable, lines)))
         runs = f", {len(running)} of attempts that may still run" if running else ""
-        say(f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt")
+        console.say(
+            f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt"
+        )
     if quarantined or corrupt:
-        raise typer.Exit(EXIT_HELP)
+        raise typer.Exit(console.EXIT_HELP)
     if waiting:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def emit(
@@ -108,7 +99,7 @@ def emit(
     max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery after so many seconds.", min=0.0)] = None,
     max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
     over_after: _OverOption = None,
-    as_json: _JsonOption = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Deliver the pending entries of the outbox through Airflow's connections.
 
@@ -124,20 +115,20 @@ def emit(
 
     wanted = _entry_filter(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
-    hours = parse_hours("--over-after", over_after)
-    with _opened(outbox) as opened, progress("Delivering", len(opened.names())) as step:
+    hours = console.parse_hours("--over-after", over_after)
+    with _opened(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
 
         settled = remove_delivered_events
         drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step, settled).run()
         stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
     if as_json:
-        typer.echo(json.dumps(drained.to_obj(), indent=2))
+        console.show_json(drained.to_obj())
     for problem in drained.problems:
-        say(problem)
-    say(drained.sentence)
+        console.say(problem)
+    console.say(drained.sentence)
     if stays or drained.elsewhere:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def requeue(
@@ -148,7 +139,7 @@ def requeue(
     connection: _ForOption = None,
     reason: Annotated[str | None, typer.Option(help="Only entries whose reason contains this text.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every quarantined entry.")] = False,
-    as_json: _JsonOption = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Make quarantined entries pending again: of a DAG, a run, a task, a connection, for a reason, or all of them.
 
@@ -156,25 +147,29 @@ def requeue(
     """
     wanted = _entry_filter(dag, run, task, connection)
     if not (wanted or reason or everything):
-        fail("Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.", EXIT_USAGE)
+        console.fail(
+            "Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.", console.EXIT_USAGE
+        )
     with _opened(outbox) as opened:
         entries = [
             entry
             for entry in opened.quarantined()
             if wanted(entry.manifest) and (reason is None or any(reason in text for text in entry.reasons))
         ]
-        with progress("Requeueing", len(entries)) as step:
+        with console.progress("Requeueing", len(entries)) as step:
             for entry in entries:
                 opened.requeue(entry)
                 step(1)
     proposals = sum(len(entry.rejected) for entry in entries)
     if as_json:
-        typer.echo(json.dumps({"entries": len(entries), "proposals": proposals}))
-    say(f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}")
+        console.show_json({"entries": len(entries), "proposals": proposals})
+    console.say(f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}")
 
 
 @contextmanager
-def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT_INCOMPLETE) -> Iterator[Outbox]:
+def _opened(
+    location: str | None, *, or_folder: bool = False, failed: int = console.EXIT_INCOMPLETE
+) -> Iterator[Outbox]:
     """Open the outbox; end the command with a message if it cannot be read or written, or its disk does not answer.
 
     :param or_folder: open a folder without importing Airflow, which takes seconds.
@@ -184,20 +179,20 @@ def _opened(location: str | None, *, or_folder: bool = False, failed: int = EXIT
     from airflow_provider_spark_datahub.task import OptionError
 
     def give_up(reason: str) -> None:
-        say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
+        console.say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
         os._exit(failed)  # the command's own thread cannot end as long as the disk hangs
 
     try:
-        with watched_disks(give_up), airflow_logs_to_stderr():
+        with watched_disks(give_up), console.airflow_logs_to_stderr():
             if location and "://" not in location:
                 folder = Path(location).expanduser()
                 if not step_at_leisure(location, folder.is_dir):
-                    fail(f"--outbox {location}: there is no such folder", EXIT_USAGE)
+                    console.fail(f"--outbox {location}: there is no such folder")
             yield (_folder(location) if or_folder else None) or _configured(location)
     except OptionError as error:
-        fail(str(error), EXIT_USAGE)
+        console.fail(str(error))
     except OSError as error:
-        fail(str(error), failed)
+        console.fail(str(error), failed)
 
 
 def _configured(location: str | None) -> Outbox:

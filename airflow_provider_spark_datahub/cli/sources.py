@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.capture import (
     checked_text,
     decompressed,
 )
-from airflow_provider_spark_datahub.cli.console import EXIT_USAGE, fail
+from airflow_provider_spark_datahub.cli.console import fail
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
@@ -168,7 +168,7 @@ def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[EventSourc
     :raises typer.Exit: with the status ``failed`` if a file cannot be read; for wrong options if nothing is named.
     """
     if not paths and not _is_redirected(sys.stdin.buffer):
-        fail("Name a file, or pipe one to standard input.", EXIT_USAGE)
+        fail("Name a file, or pipe one to standard input.")
     sources: list[EventSource] = []
     for path in _files(paths or [Path("-")], failed):
         if str(path) == "-":

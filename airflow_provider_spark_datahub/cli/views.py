@@ -13,15 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from airflow_provider_spark_datahub import visualization
-from airflow_provider_spark_datahub.cli.console import (
-    EXIT_INCOMPLETE,
-    EXIT_USAGE,
-    fail,
-    open_output,
-    read_settings,
-    say,
-    show_line,
-)
+from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import Diagnostics, LineageSettings
 
@@ -52,8 +44,8 @@ def show(
     format_: Annotated[
         _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    output: console.OutputOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     columns: Annotated[
         bool | None, typer.Option(help="Show column lineage, too; default: yes in the terminal, no in an SVG.")
     ] = None,
@@ -70,11 +62,11 @@ def show(
     be written; 2 for wrong options.
     """
     zone = _time_zone(timezone)
-    view = _View.JSON if json_ else format_ or _view_of(output)
+    view = _View.JSON if as_json else format_ or _view_of(output)
     settings = LineageSettings(capture_evidence=True)
-    proposals, problems, _ = read_sources(sources, failed=EXIT_INCOMPLETE, settings=settings)
+    proposals, problems, _ = read_sources(sources, failed=console.EXIT_INCOMPLETE, settings=settings)
     graph = visualization.build_graph(proposals)
-    with open_output(output, failed=EXIT_INCOMPLETE) as file:
+    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file:
         if view is _View.TERMINAL:
             from rich.console import Console
 
@@ -83,16 +75,19 @@ def show(
             graph = replace(graph, problems=(*problems, *graph.problems))
             file.write(_text(graph, view, zone, columns=bool(columns)))
     for problem in problems:
-        say(problem)
+        console.say(problem)
     if problems:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def _view_of(output: Path | None) -> _View:
     view = _BY_SUFFIX.get(output.suffix.lower() if output else "")
     if view is None:
         known = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
-        fail(f"--output {output}: no view has this suffix, want one of {known}, or name it with --format", EXIT_USAGE)
+        console.fail(
+            f"--output {output}: no view has this suffix, want one of {known}, or name it with --format",
+            console.EXIT_USAGE,
+        )
     return view
 
 
@@ -105,7 +100,9 @@ def _time_zone(name: str | None) -> tzinfo:
     try:
         return get_local_timezone() if name == "local" else Timezone(name)
     except ValueError:
-        fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", EXIT_USAGE)
+        console.fail(
+            f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", console.EXIT_USAGE
+        )
 
 
 def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: bool) -> str:
@@ -117,7 +114,9 @@ def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: boo
         return visualization.render_svg(visualization.build_network(graph, unfolded=columns))
     network = visualization.build_network(graph)
     if len(network.links) > visualization.MOST_LINKS:
-        say(f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html")
+        console.say(
+            f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html"
+        )
     return visualization.render_mermaid(network)
 
 
@@ -138,48 +137,44 @@ def explain(
             metavar="DATASET[.COLUMN]", help="Its URN, its name, or the end of its name, such as orders or orders.id."
         ),
     ],
-    config: Annotated[Path | None, typer.Option(help="Settings of the converter, as YAML or JSON.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
-    ] = None,
+    config: console.ConfigOption = None,
+    set_: console.SetOption = None,
     event_log: Annotated[Path | None, typer.Option(help="Folder of Spark's own event logs.")] = None,
-    exit_code: Annotated[
-        int | None, typer.Option(help="Exit code of spark-submit, which decides the run's result.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+    exit_code: console.ExitCodeOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Explain a dataset or a column: which events, queries and statements lead to it, or why there is no edge.
 
     Exit status: 0; 1 if something could not be read or converted (the rest is explained); 2 for wrong options, or if
     nothing has that name.
     """
-    settings, _ = read_settings(config, set_ or [])
+    settings, _ = console.read_settings(config, set_ or [])
     # Schemas name the columns that have no lineage.
     settings = replace(settings, capture_evidence=True, materialize_dataset=True, include_schema_metadata=True)
     proposals, problems, diagnostics = read_sources(
-        [run], failed=EXIT_INCOMPLETE, settings=settings, event_log=event_log, exit_code=exit_code
+        [run], failed=console.EXIT_INCOMPLETE, settings=settings, event_log=event_log, exit_code=exit_code
     )
     graph = visualization.build_graph(proposals)
     for problem in (*problems, *graph.problems):
-        say(problem)
+        console.say(problem)
     if not graph.read and not problems:
-        say(f"Nothing to explain: {graph.why_nothing()}")
+        console.say(f"Nothing to explain: {graph.why_nothing()}")
         return
     explanation = _explanation(graph, name, diagnostics)
-    if json_:
-        typer.echo(json.dumps(explanation.document(), indent=2))
+    if as_json:
+        console.show_json(explanation.document())
     else:
         for line in explanation.lines():
-            show_line(line)
+            console.show_line(line)
     if problems:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def _explanation(graph: visualization.Graph, name: str, diagnostics: Diagnostics | None) -> visualization.Explanation:
     try:
         return visualization.Explanation.of(graph, name, diagnostics)
     except visualization.UnknownNameError as error:
-        fail(str(error), EXIT_USAGE)
+        console.fail(str(error))
 
 
 # -- diff
@@ -208,8 +203,8 @@ def diff(
         bool,
         typer.Option("--ignore-run-ids", help="Compare different runs of the same jobs: first with first, and so on."),
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+    output: console.OutputOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Compare two sets of proposals: runs, edges, column edges, schemas, entities, other aspects.
 
@@ -222,7 +217,7 @@ def diff(
     others, their_problems, _ = read_sources([after], failed=_EXIT_TROUBLE)
     changes, unreadable = visualization.compare(proposals, others, ignore_run_ids=ignore_run_ids)
     problems += [*their_problems, *unreadable]
-    with open_output(output, failed=_EXIT_TROUBLE) as file:
+    with console.open_output(output, failed=_EXIT_TROUBLE) as file:
         if as_json:
             file.write(json.dumps(_changes_document(changes, problems), indent=2) + "\n")
         else:
@@ -230,7 +225,7 @@ def diff(
 
             _print_changes(changes, Console(file=file, soft_wrap=True, highlight=False))
     for problem in problems:
-        say(problem)
+        console.say(problem)
     if problems:
         raise typer.Exit(_EXIT_TROUBLE)
     if changes and exit_code:
@@ -255,7 +250,7 @@ def _changes_document(changes: list[visualization.Change], problems: list[str]) 
     }
 
 
-def _print_changes(changes: list[visualization.Change], console: Any) -> None:
+def _print_changes(changes: list[visualization.Change], screen: Any) -> None:
     from rich.text import Text
 
     counts = Counter((change.part, change.kind) for change in changes)
@@ -264,9 +259,9 @@ def _print_changes(changes: list[visualization.Change], console: Any) -> None:
         if change.part is not part:
             part = change.part
             summary = ", ".join(f"{counts[part, kind]} {kind}" for kind in _SIGNS if counts[part, kind])
-            console.print(Text(f"{_HEADINGS[part]}: {summary}", "bold"))
+            screen.print(Text(f"{_HEADINGS[part]}: {summary}", "bold"))
         sign, style = _SIGNS[change.kind]
-        console.print(Text(f"{sign} {_sentence(change)}", style))
+        screen.print(Text(f"{sign} {_sentence(change)}", style))
 
 
 def _sentence(change: visualization.Change) -> str:

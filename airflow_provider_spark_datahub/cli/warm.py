@@ -11,16 +11,14 @@ from typing import Annotated
 import typer
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.cli.console import EXIT_INCOMPLETE, EXIT_USAGE, fail, say, show_line
+from airflow_provider_spark_datahub.cli import console
 
 
 def warm(
     folder: Annotated[
         Path | None, typer.Option(help="Folder of the archives; default: [spark_datahub] class_archives.")
     ] = None,
-    spark_binary: Annotated[
-        str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
-    ] = "spark-submit",
+    spark_binary: console.SparkSubmitOption = "spark-submit",
     openlineage_jar: Annotated[
         str | None, typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar.")
     ] = None,
@@ -38,21 +36,24 @@ def warm(
     env = dict(os.environ)
     installation = capture.SparkInstallation.find(spark_binary, env)
     if installation is None:
-        fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit", EXIT_USAGE)
+        console.fail(
+            f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit",
+            console.EXIT_USAGE,
+        )
     submission = capture.Submission()
     resolver = capture.IvyResolver(installation, submission, env, seconds)
     try:
         jar = capture.choose_jar(setting, submission, installation=installation, local_driver=True, resolver=resolver)
     except capture.InjectionError as error:
-        fail(error.reason, EXIT_USAGE)
+        console.fail(error.reason)
     archives = capture.ClassArchives.at(folder)
     for path, reason in archives.remove_outdated():
-        say(f"Removed {path}: {reason}")
+        console.say(f"Removed {path}: {reason}")
     try:
         for line in _written(archives, installation, env, jar.class_path, force=force, seconds=seconds):
-            show_line(line)
+            console.show_line(line)
     except (capture.ClassArchiveError, OSError) as error:
-        fail(f"The archive was not written: {error}", EXIT_INCOMPLETE)
+        console.fail(f"The archive was not written: {error}", console.EXIT_INCOMPLETE)
 
 
 def _written(
@@ -93,8 +94,10 @@ def _configured(folder: Path | None, openlineage_jar: str | None) -> tuple[Path,
         try:
             folder = folder or configuration().class_archives
         except OptionError as error:
-            fail(str(error), EXIT_USAGE)
+            console.fail(str(error))
         openlineage_jar = openlineage_jar or configuration().read("openlineage_jar")
     if folder is None:
-        fail("Name a folder: --folder, or [spark_datahub] class_archives, which makes tasks use it", EXIT_USAGE)
+        console.fail(
+            "Name a folder: --folder, or [spark_datahub] class_archives, which makes tasks use it", console.EXIT_USAGE
+        )
     return folder, openlineage_jar or capture.DEFAULT_OPENLINEAGE_JAR
