@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import importlib
-import re
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 
-_PATCH = tuple(int(part) for part in re.findall(r"\d+", version("apache-airflow"))[:3])
 AIRFLOW = tuple(int(part) for part in version("apache-airflow").split(".")[:2])
 
 _SERIALIZATION = importlib.import_module("airflow.serialization.serialized_objects")
@@ -27,14 +25,11 @@ def _since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
 
 
 CONNECTION_FIELDS = _since(3, 2, "forms of connections have the fields of provider info (conn-fields)")
-HIDING_SECRETS = _since(3, 1, "the names of secrets can be extended after Airflow has read its configuration")
 RECONNECTING = _since(3, 3, "an attempt reconnects to a running driver (the task's state)")
 DURABLE = pytest.mark.skipif(
     tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2]) < (6, 2),
     reason="the Spark provider 6.1 has no `durable`, which deprecates `reconnect_on_retry`",
 )
-MAPPED_TASKS_TAKE_ALL_DEFAULTS = _PATCH >= (3, 0, 6)
-"""Whether ``partial`` ignores defaults for other operators: Airflow 3.0.0 refuses them, 3.0.6 does not."""
 STATS_WITHOUT_ARGUMENTS = _since(3, 3, "get_stats_factory() needs no class of a logger")
 
 
@@ -49,7 +44,7 @@ def skip_if_airflow_injects_nothing() -> None:
 
 
 def redact(value: object) -> Any:
-    """Return a value as Airflow logs it. The function is in another module since Airflow 3.1."""
+    """Return a value as Airflow logs it. The function is in another module since Airflow 3.2."""
     for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):
         with suppress(ImportError, AttributeError):
             return importlib.import_module(module).redact(value)
@@ -58,12 +53,8 @@ def redact(value: object) -> Any:
 
 def read_names_of_secrets() -> None:
     """Have Airflow read ``[core] sensitive_var_conn_names`` again, which it keeps."""
-    if AIRFLOW >= (3, 1):
-        settings: Any = importlib.import_module("airflow.settings")
-        settings._configure_secrets_masker()
-    else:
-        masker: Any = importlib.import_module("airflow.sdk.execution_time.secrets_masker")
-        masker.get_sensitive_variables_fields.cache_clear()
+    settings: Any = importlib.import_module("airflow.settings")
+    settings._configure_secrets_masker()
 
 
 def read_defaults_of_providers() -> None:

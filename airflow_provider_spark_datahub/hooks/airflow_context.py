@@ -328,11 +328,11 @@ def _result_beside_failure(ti: Any, key: AttemptKey) -> AttemptResult | None:
 
 def _is_in(ti: Any, key: AttemptKey, states: Sequence[str]) -> bool:
     """Ask Airflow whether the task instance of a key is in one of these states."""
-    # The first versions of Airflow 3 cannot count by map index.
-    mapped = {"map_index": key.map_index} if key.map_index >= 0 else {}
-    return bool(
-        ti.get_ti_count(dag_id=key.dag_id, run_ids=[key.run_id], task_ids=[key.task_id], states=list(states), **mapped)
+    index = key.map_index if key.map_index >= 0 else None
+    count = ti.get_ti_count(
+        dag_id=key.dag_id, run_ids=[key.run_id], task_ids=[key.task_id], states=list(states), map_index=index
     )
+    return bool(count)
 
 
 def stored_result(key: AttemptKey) -> AttemptResult | None:
@@ -607,7 +607,7 @@ def _asked(question: Callable[[], T]) -> T | None:
     """Return Airflow's answer to a task's question; ``None`` if Airflow does not answer, or cannot."""
     try:
         return question()
-    except (AirflowException, AirflowRuntimeError, AttributeError, OSError, TypeError):
+    except (AirflowException, AirflowRuntimeError, AttributeError, OSError):
         return None
 
 

@@ -22,7 +22,7 @@ def hide_secrets() -> None:
     """Have this process's Airflow hide the keys in our connections' JSON that hold secrets.
 
     Airflow has read ``[core] sensitive_var_conn_names`` before it loads plugins, so they are added to the names that it
-    keeps. If it keeps none in these places (Airflow 3.0), nothing changes, and :func:`shown_secrets` names the keys.
+    keeps. If it keeps none in these places, nothing changes, and :func:`shown_secrets` names the keys.
     """
     for module in ("airflow._shared.secrets_masker", "airflow.sdk._shared.secrets_masker"):
         with suppress(ImportError, AttributeError, TypeError):  # none may keep the plugin from loading

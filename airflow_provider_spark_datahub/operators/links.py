@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
-from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_1_PLUS
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task import AttemptLineage
@@ -38,16 +37,13 @@ class DatahubJobLink(BaseOperatorLink):
 
 
 class LineagePageLink(BaseOperatorLink):
-    """Link to the page *Spark lineage* of the task instance.
-
-    Empty if the task has no lineage, and on Airflow 3.0, where no browser can open the page.
-    """
+    """Link to the page *Spark lineage* of the task instance; empty if the task has no lineage."""
 
     name = "Spark lineage"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the address, relative to Airflow's UI if Airflow does not know its own."""
-        if _attempt_of(operator) is None or not AIRFLOW_V_3_1_PLUS:
+        if _attempt_of(operator) is None:
             return ""
         from airflow_provider_spark_datahub.hooks.airflow_context import page_url
 

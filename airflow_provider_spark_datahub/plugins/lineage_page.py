@@ -18,7 +18,6 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.providers.common.compat.sdk import conf
-from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_1_PLUS
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -75,9 +74,7 @@ _ScopeDep = Annotated[Scope, Depends(_scope)]
 
 
 def _serializer() -> URLSafeTimedSerializer:
-    # Before Airflow 3.0.2 the key is in another section.
-    key = conf.get("api", "secret_key", fallback="") or conf.get_mandatory_value("webserver", "secret_key")
-    return URLSafeTimedSerializer(key, salt="spark-datahub page")
+    return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page")
 
 
 def _token(user: Any) -> str:
@@ -112,18 +109,7 @@ def create_app() -> FastAPI:
     app.post("/deliver", dependencies=edits)(_deliver)
     app.post("/requeue", dependencies=edits)(_requeue)
     app.add_exception_handler(OSError, _unreadable)
-    if not AIRFLOW_V_3_1_PLUS:
-        app.add_exception_handler(401, _without_cookie)
     return app
-
-
-def _without_cookie(_: Request, error: Exception) -> JSONResponse:
-    """Return the reason why a browser is refused: Airflow 3.0 removes its sign-in cookie, and requires a header."""
-    detail = (
-        "Airflow 3.0 accepts only the header Authorization, which no browser sends for a page: the page Spark lineage "
-        'needs Airflow 3.1. "spark-datahub show" draws the same.'
-    )
-    return JSONResponse({"detail": detail}, 401, headers={**_HEADERS, **(getattr(error, "headers", None) or {})})
 
 
 def _unreadable(_: Request, error: Exception) -> JSONResponse:

@@ -56,7 +56,6 @@ class SparkDatahubPlugin(AirflowPlugin):
     name = "spark_datahub"
     listeners = [dag_run_listener]  # noqa: RUF012 (AirflowPlugin declares a plain list, as below)
     fastapi_apps = [{"app": _LineagePage(), "url_prefix": _PREFIX, "name": _TITLE}]  # noqa: RUF012
-    # Airflow 3.0 has no such views, and no browser can sign in to the page there, but API clients can read it.
     external_views = [  # noqa: RUF012
         _view("nav", "spark_lineage", "runs"),
         _view("dag", "spark_lineage_dag", "runs?dag_id={DAG_ID}"),

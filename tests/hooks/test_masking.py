@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
 from airflow_provider_spark_datahub.hooks import masking
 from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, check_sink
-from tests.airflow_versions import HIDING_SECRETS, read_names_of_secrets
+from tests.airflow_versions import read_names_of_secrets
 
 KNOWN = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}
 OF_OTHERS = ("vault.credential", "jaas.file")
@@ -48,7 +48,6 @@ def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any
     return [result for result in results if result.subject == "credentials"]
 
 
-@HIDING_SECRETS
 def test_the_plugin_has_the_api_hide_the_secrets_that_our_connections_have(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 

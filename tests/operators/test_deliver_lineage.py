@@ -121,7 +121,6 @@ class RunningTask:
         (AirflowException("no answer"), 0),
         (OSError("no answer"), 0),
         (AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)), 0),
-        (TypeError("Airflow 3.0.0 has no map_index"), 0),
     ],
 )
 def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(

@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.get_provider_info import get_provider_info
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.airflow_versions import AIRFLOW, DagSerialization
+from tests.airflow_versions import DagSerialization
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 
 NAMES = {"DataHub run": "_link_DatahubRunLink", "DataHub task": "_link_DatahubJobLink"}
@@ -35,7 +35,7 @@ def test_links_lead_to_run_and_task(spark: FakeSpark, monkeypatch: pytest.Monkey
     assert links_of(operator, ti) == [
         f"http://127.0.0.1:9002/dataProcessInstance/{run}",
         f"http://127.0.0.1:9002/tasks/{job}",
-        f"/{PAGE}" if AIRFLOW >= (3, 1) else "",
+        f"/{PAGE}",
     ]
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__DATAHUB_URL", "https://datahub.example.com/")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
@@ -43,7 +43,7 @@ def test_links_lead_to_run_and_task(spark: FakeSpark, monkeypatch: pytest.Monkey
     assert links_of(operator, ti) == [
         f"https://datahub.example.com/dataProcessInstance/{run}",
         f"https://datahub.example.com/tasks/{job}",
-        f"https://airflow.example.com/team/{PAGE}" if AIRFLOW >= (3, 1) else "",
+        f"https://airflow.example.com/team/{PAGE}",
     ]
 
 

@@ -87,10 +87,7 @@ def sign_in(client: TestClient, role: str | None) -> None:
 
 
 def present(client: TestClient, jwt: str) -> None:
-    if AIRFLOW >= (3, 1):
-        client.cookies.set("_token", jwt)
-    else:  # which has no cookie for the browser
-        client.headers["Authorization"] = f"Bearer {jwt}"
+    client.cookies.set("_token", jwt)
 
 
 def put(source: Source, *proposals: Any) -> Any:
@@ -173,8 +170,6 @@ def test_every_address_needs_a_signed_in_user(client: TestClient, source: Source
     for address in ADDRESSES:
         assert client.get(address, params=TASK).status_code == 401, address
     assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 401
-    if AIRFLOW < (3, 1):
-        assert "Airflow 3.0 accepts only the header Authorization" in client.get("runs").text
     present(client, "forged")
     assert client.get("run", params=RUN).status_code == 403
     assert client.get("openapi.json").status_code == client.get("docs").status_code == 404

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
-from tests.airflow_versions import MAPPED_TASKS_TAKE_ALL_DEFAULTS, DagSerialization, policies
+from tests.airflow_versions import DagSerialization, policies
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
 from tests.operators.tries import FakeSpark, context_of, execute
 
@@ -81,8 +81,7 @@ def some_dag(**default_args: Any) -> DAG:
         SparkSubmitOperator(task_id="submit", application="job.py", name="build")
         HouseOperator(task_id="house", application="{{ ds }}.py", name="build")
         SparkJDBCOperator(task_id="jdbc")
-        if MAPPED_TASKS_TAKE_ALL_DEFAULTS or not default_args:
-            SparkSubmitOperator.partial(task_id="mapped", application="job.py").expand(application_args=[["a"], ["b"]])
+        SparkSubmitOperator.partial(task_id="mapped", application="job.py").expand(application_args=[["a"], ["b"]])
         BashOperator(task_id="bash", bash_command="spark-submit x.py")
         SparkSubmitDatahubOperator(task_id="ours", datahub_conn_id="x")
 
@@ -171,8 +170,6 @@ def test_a_companys_operator_has_lineage_and_keeps_its_result(
     assert run.endswith("2026-01-01.py")
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["connection"]) == (23, "datahub_file")
-    if not MAPPED_TASKS_TAKE_ALL_DEFAULTS:
-        return
     mapped: Any = one.get_task("mapped")
     assert isinstance(mapped.unmap({"application_args": ["b"]}), SparkLineageOperator)
 

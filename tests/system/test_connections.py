@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_versions import HIDING_SECRETS
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.servers.kafka import Kafka
@@ -102,7 +101,6 @@ def stored(api: Api) -> str:
     return "stored"
 
 
-@HIDING_SECRETS
 def test_the_api_hides_the_secrets_in_a_connections_json(api: Api, stored: str) -> None:
     status, listed = api.ask("GET", "api/v2/connections")
     assert status == 200
@@ -111,7 +109,6 @@ def test_the_api_hides_the_secrets_in_a_connections_json(api: Api, stored: str) 
     assert json.loads(one["extra"]) == HIDDEN
 
 
-@HIDING_SECRETS
 def test_saving_what_the_form_shows_keeps_the_real_secrets(api: Api, airflow_home: AirflowHome, stored: str) -> None:
     """The form shows ``***``, and sends it back."""
     _, shown = api.ask("GET", f"api/v2/connections/{stored}")
@@ -126,7 +123,6 @@ def test_saving_what_the_form_shows_keeps_the_real_secrets(api: Api, airflow_hom
     assert kept["connection"]["schema_registry_config"] == SECRETS
 
 
-@HIDING_SECRETS
 def test_doctor_has_nothing_to_say_about_secrets_that_the_api_hides(airflow_home: AirflowHome, stored: str) -> None:
     _, output = airflow_home.spark_datahub("doctor", "--connection", stored, "--json")
     findings = json.loads(output)["findings"]  # Airflow logs on standard output that "all" is too short a secret
