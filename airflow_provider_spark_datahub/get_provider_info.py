@@ -129,12 +129,6 @@ def _capture_options() -> dict[str, Any]:
             "",
             example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
         ),
-        "class_archives": _option(
-            "Folder of the archives of Java classes that 'spark-datahub warm' writes: drivers in client mode start "
-            "faster with them. Empty: none are used.",
-            "",
-            example="/opt/airflow/spark_datahub/classes",
-        ),
         "capture": _option(
             "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
             "nothing injected; 'auto', the listener, and the log of a job that it did not see.",
@@ -158,12 +152,6 @@ def _capture_options() -> dict[str, Any]:
             "",
             example="/shared/spark-connect/events.ndjson",
         ),
-        "namespace": _option(
-            "OpenLineage namespace of the Spark jobs: the cluster in the URNs of their flows. "
-            "A job's own spark.openlineage.namespace wins.",
-            "default",
-        ),
-        "keep_events": _option("Keep event files whose lineage was delivered.", "False", "boolean"),
     }
 
 
@@ -180,10 +168,6 @@ def _outbox_options() -> dict[str, Any]:
             str(1024**3),
             "integer",
         ),
-        "outbox_max_age": _option(
-            "Days after which an entry whose delivery fails once more is quarantined.", "30", "float"
-        ),
-        "receipt_days": _option("Days for which the receipt of a delivered entry is kept.", "7", "float"),
         "group_access": _option(
             "Whether users of the same group may read and write outbox and events. Otherwise, the user alone.",
             "False",

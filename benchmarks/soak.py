@@ -207,8 +207,6 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
         outbox_limits=OutboxLimits(max_bytes=place.quota),
         timeout=BUDGET,
         openlineage_jar=str(place.root / "openlineage-spark_2.13-1.53.0.jar"),
-        namespace="default",
-        keep_event_files=False,
     )
     run = DagRun(AirflowSite(), "soak", f"run{number}")
     connections = Connections(place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox)

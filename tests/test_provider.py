@@ -139,15 +139,10 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     arguments = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
     options = provider.get_provider_info()["config"]["spark_datahub"]["options"]
     assert options.keys() - arguments == {
-        "namespace",
         "auto",
         "datahub_url",
-        "keep_events",
-        "class_archives",
         "event_log_conn_id",
         "outbox_max_bytes",
-        "outbox_max_age",
-        "receipt_days",
         "group_access",
     }
     assert arguments - options.keys() <= {"emit_assets", "asset_partitions"}, "outlets are a task's own"
@@ -165,15 +160,10 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
         ("events_location", conf.get, ""),
         ("outbox_location", conf.get, ""),
         ("outbox_max_bytes", conf.getint, 1024**3),
-        ("outbox_max_age", conf.getfloat, 30.0),
-        ("receipt_days", conf.getfloat, 7.0),
         ("group_access", conf.getboolean, False),
         ("lineage_timeout", conf.getfloat, 30.0),
         ("emit_periodically", conf.getfloat, 0.0),
         ("openlineage_jar", conf.get, ""),
-        ("class_archives", conf.get, ""),
-        ("namespace", conf.get, "default"),
-        ("keep_events", conf.getboolean, False),
     ],
 )
 def test_airflow_reads_the_defaults(option: str, read: Callable[[str, str], object], default: object) -> None:

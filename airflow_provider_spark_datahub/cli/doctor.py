@@ -135,7 +135,7 @@ class _HealthChecks:
             enabled = configuration().is_enabled()
         except (OptionError, SettingsError, ValueError) as error:
             return None, [_bad("configuration", str(error), "correct airflow.cfg or AIRFLOW__SPARK_DATAHUB__...")]
-        results = [_warning("configuration", note) for note in (*options.notes, *options.warnings)]
+        results = [_warning("configuration", note) for note in options.notes]
         if not enabled:
             words = "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
             results.append(_warning("configuration", words))

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.cli import console
 
 def warm(
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the archives; default: [spark_datahub] class_archives.")
+        Path | None, typer.Option(help="Folder of the archives; default: the folder that tasks use.")
     ] = None,
     spark_binary: console.SparkSubmitOption = "spark-submit",
     openlineage_jar: Annotated[
@@ -83,21 +83,10 @@ def _written(
 
 
 def _configured(folder: Path | None, openlineage_jar: str | None) -> tuple[Path, str]:
-    """Return the folder and the jar, from the options or else from Airflow's configuration.
-
-    :raises typer.Exit: if there is no folder.
-    """
+    """Return the folder and the jar, from the options or else from Airflow's configuration."""
     if folder is None or openlineage_jar is None:
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-        from airflow_provider_spark_datahub.task import OptionError
 
-        try:
-            folder = folder or configuration().class_archives
-        except OptionError as error:
-            console.fail(str(error))
+        folder = folder or configuration().class_archives
         openlineage_jar = openlineage_jar or configuration().read("openlineage_jar")
-    if folder is None:
-        console.fail(
-            "Name a folder: --folder, or [spark_datahub] class_archives, which makes tasks use it", console.EXIT_USAGE
-        )
     return folder, openlineage_jar or capture.DEFAULT_OPENLINEAGE_JAR

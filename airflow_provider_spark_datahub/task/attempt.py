@@ -40,7 +40,7 @@ from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
+from airflow_provider_spark_datahub.task.options import NAMESPACE, UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
     UnfinishedAttempt,
     event_place,
@@ -134,7 +134,7 @@ class AttemptLineage:
         self._jobs_before = before._jobs if before is not None else []
         self._attempt = attempt if before is None else before._followed_by(attempt)
         self._connections = connections
-        self.report = LineageReport(connection=options.connection, warnings=[*options.warnings])
+        self.report = LineageReport(connection=options.connection)
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         self.conversion: Conversion | None = None
         self._events_file: EventPlace | None = None
@@ -283,7 +283,7 @@ class AttemptLineage:
             str(events_folder),
             parent,
             root,
-            options.namespace,
+            NAMESPACE,
             self._plan.facets(),
             options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             str(self._event_log.folder) if self._event_log.folder else None,
@@ -331,9 +331,7 @@ class AttemptLineage:
 
     def _begun_record(self, events_file: EventPlace, backend: str | None = None) -> UnfinishedAttempt:
         options = self._options
-        return UnfinishedAttempt.begun(
-            self._attempt, options.settings, events_file, self._event_log, backend, keep_events=options.keep_event_files
-        )
+        return UnfinishedAttempt.begun(self._attempt, options.settings, events_file, self._event_log, backend)
 
     def mark_not_injected(self, reason: str) -> None:
         """Record why the job runs without lineage. The runs of the attempt are delivered nevertheless."""
@@ -655,8 +653,6 @@ class AttemptLineage:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]
 
     def _remove_events_file(self, path: EventPlace, deadline: Deadline) -> None:
-        if self._options.keep_event_files:
-            return
         try:
             remove_events(path, self._event_log, deadline)
         except OSError as error:

@@ -28,6 +28,8 @@ _FailurePolicy = Literal["warn", "retry", "fail"]
 _CaptureMode = Literal["listener", "event_log", "auto"]
 _OrphanPolicy = Literal["warn", "kill"]
 _DAY_SECONDS = 86_400.0
+NAMESPACE = "default"
+"""OpenLineage namespace of jobs that have no ``spark.openlineage.namespace``."""
 UNNAMED_APPLICATION = "arrow-spark"
 """The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 
@@ -49,12 +51,10 @@ class LineageOptions:
     :param outbox_location: absolute path of the outbox, or its URI in an object store.
     :param timeout: seconds after Spark's end within which all lineage steps must finish.
     :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
-    :param class_archives: folder of the archives of Java classes; ``None`` to use none.
+    :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub warm`` made none.
     :param event_log_connection: id of the connection that reads the job's own Spark event log in S3; empty for the
         store's own defaults; ``None`` if such a log is not read.
     :param connect_events: event file of the Spark Connect server that tasks connect to; ``None`` if there is none.
-    :param namespace: OpenLineage namespace of the Spark jobs, which becomes the cluster in the URNs of their flows.
-    :param keep_event_files: keep event files after their lineage was delivered.
     :param outbox_limits: limits of the outbox; ``None`` for the defaults.
     :param openlineage_connection: id of the connection to a backend that also gets the raw events; ``None`` if there
         is none.
@@ -64,7 +64,6 @@ class LineageOptions:
     :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
     :param datahub_url: address of DataHub's UI; empty to derive it from the connection.
     :param notes: messages for the user about options that are accepted without effect.
-    :param warnings: messages for the user about wrong values that cost no lineage.
     """
 
     connection: str
@@ -74,8 +73,6 @@ class LineageOptions:
     outbox_location: str
     timeout: float
     openlineage_jar: str
-    namespace: str
-    keep_event_files: bool
     outbox_limits: OutboxLimits | None = None
     openlineage_connection: str | None = None
     emit_periodically: float | None = None
@@ -84,7 +81,6 @@ class LineageOptions:
     datahub_url: str = ""
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     events_store: str | None = None
     connect_events: Path | None = None
     event_log_connection: str | None = None
@@ -131,7 +127,6 @@ class LineageConfiguration:
         timeout = self._timeout(lineage_timeout)
         settings, notes = self._settings(lineage)
         settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
-        archives, warnings = self._usable_class_archives()
         return LineageOptions(
             connection=datahub_conn_id or self.connection_id,
             datahub_url=self.read("datahub_url").rstrip("/"),
@@ -146,35 +141,17 @@ class LineageConfiguration:
             outbox_limits=self.outbox_limits(),
             timeout=timeout,
             openlineage_jar=openlineage_jar or self.read("openlineage_jar"),
-            namespace=self._text("namespace", "default"),
-            keep_event_files=_boolean("keep_events", self._text("keep_events", "False")),
             emit_periodically=self._period(emit_periodically),
             capture=cast("_CaptureMode", mode),
             on_orphan=cast("_OrphanPolicy", self._one_of(_OrphanPolicy, "on_orphan", on_orphan, "warn")),
-            class_archives=archives,
-            warnings=warnings,
+            class_archives=folder if (folder := self.class_archives).is_dir() else None,
             event_log_connection=self._event_log_connection(events_location),
         )
 
     @property
-    def class_archives(self) -> Path | None:
-        """Folder of the archives of Java classes; ``None`` to use none.
-
-        :raises OptionError: if it is relative.
-        """
-        folder = Path(self.read("class_archives")).expanduser()
-        if folder == Path():
-            return None
-        if not folder.is_absolute():
-            raise OptionError(f"class_archives is {str(folder)!r}, want an absolute folder")
-        return folder
-
-    def _usable_class_archives(self) -> tuple[Path | None, tuple[str, ...]]:
-        """Return the folder of the archives, and why there is none although it is configured."""
-        try:
-            return self.class_archives, ()
-        except OptionError as error:
-            return None, (f"{error}: jobs start without an archive of Java classes",)
+    def class_archives(self) -> Path:
+        """Folder of the archives of Java classes, which ``spark-datahub warm`` makes."""
+        return self.home / "classes"
 
     def _timeout(self, argument: float | str | None) -> float:
         given = argument if argument is not None else self._text("lineage_timeout", "30")
@@ -213,17 +190,14 @@ class LineageConfiguration:
         return self._uri("outbox", argument) or str(self._folder("outbox", argument))
 
     def outbox_limits(self) -> OutboxLimits:
-        """Return the limits of the outbox: its size, the age of its entries and receipts, and who may read it.
+        """Return the limits of the outbox: its size, and who may read it.
 
-        :raises OptionError: if one of them has a wrong type, or a number is not above 0.
+        :raises OptionError: if one of them has a wrong type, or the size is not above 0.
         """
         from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
-        default = OutboxLimits()
         return OutboxLimits(
-            max_bytes=int(self._positive("outbox_max_bytes", default.max_bytes)),
-            max_age=self._positive("outbox_max_age", default.max_age / _DAY_SECONDS) * _DAY_SECONDS,
-            receipts=self._positive("receipt_days", default.receipts / _DAY_SECONDS) * _DAY_SECONDS,
+            max_bytes=int(self._positive("outbox_max_bytes", OutboxLimits().max_bytes)),
             group_access=_boolean("group_access", self._text("group_access", "False")),
         )
 

@@ -51,8 +51,7 @@ class UnfinishedAttempt:
     :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs to this job alone.
     :param spark_succeeded: ``None`` until the end is known.
     :param openlineage_connection: of a backend that also gets the raw events.
-    :param keep_events: the event file stays even if its lineage is delivered, because the user wants it or because not
-        all of it was read.
+    :param keep_events: the event file stays even if its lineage is delivered, because not all of it was read.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
     :param process_started: likewise; the number :attr:`process` may belong to another process one day.
     """
@@ -77,13 +76,11 @@ class UnfinishedAttempt:
         events_file: EventPlace,
         log: SparkEventLog,
         backend: str | None = None,
-        *,
-        keep_events: bool = True,
     ) -> Self:
         """Return the record of an attempt of this process, before its job is submitted."""
         folder = str(log.folder) if log.folder else None
         place = str(events_file), folder, log.is_own, machine(), os.getpid()
-        return cls(attempt, settings, *place, None, backend, keep_events, process_start(os.getpid()))
+        return cls(attempt, settings, *place, None, backend, False, process_start(os.getpid()))
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
         """Return the record of the ended attempt. Every conversion from this record gives the same lineage."""
@@ -293,7 +290,7 @@ def was_read_completely(report: CollectionReport) -> bool:
 def remove_delivered_events(entry: Entry) -> None:
     """Remove the event file, and the event log that is the job's own, of an entry whose lineage is delivered.
 
-    They stay if somebody may need them: the user (``keep_events``), or a later version that can read more of them.
+    They stay if a later version may read more of them.
     """
     if entry.manifest.redo is None:
         return

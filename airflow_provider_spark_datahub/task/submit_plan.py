@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub.capture import (
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import redact_text
+from airflow_provider_spark_datahub.task.options import NAMESPACE
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -130,10 +131,7 @@ class SubmitPlan:
                 reason = redact_text(error.reason)
                 self._warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         log.debug("The job runs without the OpenLineage listener: %s", reason)
-        # The reader of the event log takes the namespace of the jobs from this property, as the listener does.
-        namespace = {"spark.openlineage.namespace": self._options.namespace}
-        properties = {**namespace, **submission.properties}
-        return Injection(replace(submission, properties=properties), users_parent=False, users_transport=False)
+        return Injection(submission, users_parent=False, users_transport=False)
 
     def _with_listener(
         self,
@@ -159,7 +157,7 @@ class SubmitPlan:
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
-        lineage = LineageInjection(str(events_file), jar, *runs, self._options.namespace, self.facets(), endpoint)
+        lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self.facets(), endpoint)
         injection = inject(submission, lineage)
         archive = self._class_archive(submission, spark, installation, jar)
         return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection

@@ -314,11 +314,11 @@ def test_an_outbox_that_cannot_be_opened() -> None:
 
 
 def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__RECEIPT_DAYS", "a week")
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "a week")
     outbox[1].mkdir()
     result = run("emit", *outbox)
     assert result.exit_code == 2
-    assert "receipt_days is 'a week', want a number above 0" in result.stderr
+    assert "outbox_max_bytes is 'a week', want a number above 0" in result.stderr
 
 
 @pytest.mark.usefixtures("sink")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.cli.doctor import _HealthChecks
+from airflow_provider_spark_datahub.hooks import airflow_context
+from airflow_provider_spark_datahub.task import LineageConfiguration
 from tests.capture.test_class_archive import Worker
 from tests.cli.commands import run
 
@@ -14,6 +16,8 @@ from tests.cli.commands import run
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     worker = Worker(tmp_path)
+    configured = LineageConfiguration(airflow_context.configuration().read, tmp_path)
+    monkeypatch.setattr(airflow_context, "configuration", lambda: configured)
     for name, value in worker.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
@@ -24,9 +28,6 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
 def test_it_writes_what_is_missing_and_removes_what_fits_nothing(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = run("warm")
-    assert (result.exit_code, "class_archives" in result.stderr) == (2, True)
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES", str(worker.archives.folder))
     result = run("warm")
     assert (result.exit_code, result.stderr) == (0, "")
     with_listener, beside_jars = result.stdout.splitlines()
@@ -46,8 +47,7 @@ def test_it_writes_what_is_missing_and_removes_what_fits_nothing(
 def test_wrong_options(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("warm", "--folder", tmp_path, "--openlineage-jar", "/none.jar")
     assert (result.exit_code, "/none.jar does not exist" in result.stderr) == (2, True)
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES", "classes")
-    assert (run("warm").exit_code, run("warm", "--folder", worker.archives.folder).exit_code) == (2, 0)
+    assert run("warm", "--folder", worker.archives.folder).exit_code == 0
     monkeypatch.delenv("SPARK_HOME")
     result = run("warm", "--folder", tmp_path, "--spark-submit", "no-such-spark-submit")
     assert (result.exit_code, "set SPARK_HOME" in result.stderr) == (2, True)
@@ -59,7 +59,7 @@ def test_the_doctor_asks_java(worker: Worker, monkeypatch: pytest.MonkeyPatch) -
         *_, last = checks.check_spark(checks.check_configuration()[0])
         return f"{last.status.name}: {last.message}"
 
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES", str(worker.archives.folder))
+    worker.archives.folder.mkdir()
     assert finding().startswith("WARNING: Spark starts without an archive of Java classes:")
     worker.build()
     assert finding().startswith("GOOD: Java maps ")

@@ -241,7 +241,7 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
     drained = drain(outbox, sink)
     assert (sink.names, drained.waiting, outbox.names()) == (["good1", "bad2"], 0, [])
     (quarantined,) = files(tmp_path / "quarantined")
-    assert "outbox_max_age); the last delivery failed: it is full" in quarantined.read_text()
+    assert " days; the last delivery failed: it is full" in quarantined.read_text()
 
 
 # -- beside other drainers

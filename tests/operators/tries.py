@@ -324,7 +324,7 @@ def killed_last_attempt(
     events_file = folder / "events/shop/run/killed/try1-0.ndjson"
     events_file.parent.mkdir(parents=True, exist_ok=True)
     events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
-    record = UnfinishedAttempt.begun(attempt, LineageSettings(), events_file, SparkEventLog(), keep_events=False)
+    record = UnfinishedAttempt.begun(attempt, LineageSettings(), events_file, SparkEventLog())
     record = replace(record, machine=machine or record.machine, process=process or record.process)
     outbox = outbox_at(folder / "outbox")
     outbox.begin(attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj())

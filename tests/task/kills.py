@@ -63,8 +63,6 @@ def lineage_of(folder: Path) -> AttemptLineage:
         outbox_location=str(folder / "outbox"),
         timeout=30.0,
         openlineage_jar="",
-        namespace="default",
-        keep_event_files=False,
     )
     task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink/lineage.jsonl")

@@ -74,8 +74,6 @@ class Try:
             "outbox_location": str(self.folder / "outbox"),
             "timeout": 30.0,
             "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
-            "namespace": "default",
-            "keep_event_files": False,
         }
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
@@ -247,13 +245,6 @@ def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
         one.lineage.finish(ENDED)
         delivered.append(one.sink_file.read_bytes())
     assert delivered[0] == delivered[1]
-
-
-def test_events_are_kept_on_request(tmp_path: Path) -> None:
-    one = Try(tmp_path, options={"keep_event_files": True})
-    path = one.job_writes("a_csv_join_agg")
-    assert one.lineage.finish(ENDED).events_file == str(path)
-    assert path.is_file()
 
 
 def test_only_empty_folders_of_events_are_removed(one: Try, tmp_path: Path) -> None:
@@ -1065,8 +1056,7 @@ def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = Worker(tmp_path)
-    one = Try(tmp_path, options={"class_archives": worker.archives.folder, "warnings": ("of an option",)})
-    assert one.lineage.report.warnings == ["of an option"]
+    one = Try(tmp_path, options={"class_archives": worker.archives.folder})
     with caplog.at_level("INFO"):
         assert "-XX:" not in one.inject(None, **worker.env)["spark.driver.extraJavaOptions"]
     assert "starts without an archive of Java classes" in caplog.text

@@ -41,8 +41,6 @@ def delivery(
         outbox_location=str(folder),
         timeout=30.0,
         openlineage_jar="",
-        namespace="default",
-        keep_event_files=False,
         outbox_limits=limits,
     )
     report = LineageReport()

@@ -7,9 +7,9 @@ import pytest
 from airflow.configuration import AIRFLOW_HOME
 
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
-from airflow_provider_spark_datahub.delivery.outbox.entries import _DAY_SECONDS, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-from airflow_provider_spark_datahub.task.options import LineageOptions, OptionError
+from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,6 @@ def test_every_option_has_its_default() -> None:
         outbox_limits=OutboxLimits(),
         timeout=30.0,
         openlineage_jar="",
-        namespace="default",
-        keep_event_files=False,
     )
     assert configuration().is_enabled(None) is True
     assert configuration().connection_id == "datahub_rest_default"
@@ -74,29 +72,11 @@ def test_argument_beats_configuration_beats_default(
     assert getattr(resolved(**{argument: given}), field) == from_argument
 
 
-@pytest.mark.parametrize(
-    ("option", "field", "value", "expected"),
-    [
-        ("namespace", "namespace", "eu", "eu"),
-        ("keep_events", "keep_event_files", "True", True),
-        ("class_archives", "class_archives", "", None),
-        ("class_archives", "class_archives", "~/classes", Path.home() / "classes"),
-    ],
-)
-def test_options_without_an_argument_come_from_the_configuration(
-    monkeypatch: pytest.MonkeyPatch, option: str, field: str, value: str, expected: object
-) -> None:
-    configure(monkeypatch, option, value)
-    assert getattr(resolved(), field) == expected
-
-
-def test_a_relative_folder_of_class_archives_costs_no_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
-    configure(monkeypatch, "class_archives", "classes")
-    options = resolved()
-    assert options.class_archives is None
-    assert options.warnings == (
-        "class_archives is 'classes', want an absolute folder: jobs start without an archive of Java classes",
-    )
+def test_class_archives_are_used_if_there_are_any(tmp_path: Path) -> None:
+    configured = LineageConfiguration(lambda _: "", tmp_path)
+    assert configured.resolve().class_archives is None
+    (tmp_path / "classes").mkdir()
+    assert configured.resolve().class_archives == tmp_path / "classes"
 
 
 def test_home_folder_in_a_location() -> None:
@@ -194,14 +174,11 @@ def test_a_wrong_switch_is_named(argument: object) -> None:
 
 def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, "outbox_max_bytes", "1e6")
-    configure(monkeypatch, "outbox_max_age", "2")
-    configure(monkeypatch, "receipt_days", "0.5")
-    assert configuration().outbox_limits() == OutboxLimits(1_000_000, 2 * _DAY_SECONDS, _DAY_SECONDS / 2)
+    assert configuration().outbox_limits() == OutboxLimits(1_000_000)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])
-@pytest.mark.parametrize("option", ["outbox_max_bytes", "outbox_max_age", "receipt_days"])
-def test_a_limit_must_be_a_number_above_zero(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
-    configure(monkeypatch, option, value)
-    with pytest.raises(OptionError, match=f"{option} is '{value}', want a number above 0"):
+def test_a_limit_must_be_a_number_above_zero(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    configure(monkeypatch, "outbox_max_bytes", value)
+    with pytest.raises(OptionError, match=f"outbox_max_bytes is '{value}', want a number above 0"):
         resolved()

@@ -117,8 +117,7 @@ class _Ready(msgspec.Struct, frozen=True):
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             remaining.quarantine(
-                f"it was pending for more than {max_age / 86_400:g} days (outbox_max_age); the last delivery "
-                f"failed: {delivery.problem}"
+                f"it was pending for more than {max_age / 86_400:g} days; the last delivery failed: {delivery.problem}"
             )
             remaining = None
         return _Settlement(entry, delivery, remaining, superseded=superseded)
