@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
-from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
+from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
 from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cli.commands import run

@@ -20,12 +20,10 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits, OutboxRecords
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receipt
-from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox.receipts import EdgeRecord, EdgeRecords, _read_receipt
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.outbox.task_runs import EdgeRecord, EdgeRecords
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, OutboxItem, RawEvent, Rejection, Sink
 from tests.delivery.outboxes import MemoryStorage, key, put
 from tests.delivery.samples import patch, upsert

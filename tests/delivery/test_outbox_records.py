@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.records import AttemptRecord, OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox.entries import AttemptRecord, OutboxLimits, OutboxRecords
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
 from tests.delivery.outboxes import key, outbox_at, proposals_in, put

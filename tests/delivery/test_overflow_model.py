@@ -22,9 +22,9 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import overflow, storage
+from airflow_provider_spark_datahub.delivery.outbox import lease, storage
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
-from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
+from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
 from tests.delivery.outboxes import MemoryStorage, key
 from tests.delivery.samples import upserts
 
@@ -151,9 +151,9 @@ class World:
             patched.setattr(os, name, self._slow(getattr(os, name) if name != "fsync" else lambda _: None))
         patched.setattr(storage, "step_in_time", self.step_in_time)
         patched.setattr(storage._Rename, "wait_for_older", _refuse_to_wait)
-        this = classmethod(lambda cls: cls(overflow._machine(), self.current.number, 1))
-        patched.setattr(overflow._Owner, "this", this)
-        patched.setattr(overflow, "is_gone", lambda _, number, *__: self.process(number) is None)
+        this = classmethod(lambda cls: cls(lease._machine(), self.current.number, 1))
+        patched.setattr(lease._Owner, "this", this)
+        patched.setattr(lease, "is_gone", lambda _, number, *__: self.process(number) is None)
 
     def process(self, number: int) -> Process | None:
         return next((process for process in self.processes if process.number == number), None)

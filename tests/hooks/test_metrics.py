@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_spark_datahub.delivery.outbox.records import OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxRecords
 from airflow_provider_spark_datahub.hooks import metrics
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.airflow_versions import STATS_WITHOUT_ARGUMENTS

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, Atte
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Deadline
-from airflow_provider_spark_datahub.delivery.outbox import overflow
+from airflow_provider_spark_datahub.delivery.outbox import lease
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
@@ -828,8 +828,8 @@ def test_an_attempt_that_neither_outbox_nor_sink_takes_is_converted_later(
     outbox = open_outbox(str(tmp_path / "outbox"))
     assert len(outbox.names()) == ended  # before, the process may still be at work
     if not ended:
-        monkeypatch.setattr(overflow, "is_gone", lambda *_: True)
-        monkeypatch.setattr(overflow, "process_start", lambda _: 1)
+        monkeypatch.setattr(lease, "is_gone", lambda *_: True)
+        monkeypatch.setattr(lease, "process_start", lambda _: 1)
     drained = Drain(
         outbox,
         lambda _: (FileSink(one.sink_file), None),

@@ -8,24 +8,20 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .drain import Drain, DrainLimits, deliver_in_order
-    from .entries import Entry, Outbox, OutboxLimits
+    from .entries import AttemptRecord, Entry, Outbox, OutboxLimits, OutboxRecords
     from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
-    from .lease import Lease, is_gone, machine, process_start
-    from .overflow import Overflow
-    from .records import AttemptRecord, OutboxRecords
+    from .lease import Lease, Overflow, is_gone, machine, process_start
+    from .receipts import EdgeRecord, EdgeRecords, ListenerFailures, outdated_edges
     from .storage import LocalStorage, ObjectStorage, OutboxError
-    from .task_runs import EdgeRecord, EdgeRecords, ListenerFailures, outdated_edges
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "drain": "Drain DrainLimits deliver_in_order",
-            "entries": "Entry Outbox OutboxLimits",
+            "entries": "AttemptRecord Entry Outbox OutboxLimits OutboxRecords",
             "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
-            "lease": "Lease is_gone machine process_start",
-            "overflow": "Overflow",
-            "records": "AttemptRecord OutboxRecords",
+            "lease": "Lease Overflow is_gone machine process_start",
+            "receipts": "EdgeRecord EdgeRecords ListenerFailures outdated_edges",
             "storage": "LocalStorage ObjectStorage OutboxError",
-            "task_runs": "EdgeRecord EdgeRecords ListenerFailures outdated_edges",
         },
     )

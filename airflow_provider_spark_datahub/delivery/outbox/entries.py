@@ -11,6 +11,7 @@ import hashlib
 import logging
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -20,18 +21,21 @@ from typing import Any
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
-    EVENTS_SUFFIX,
     Body,
     EntryFormatError,
     EntryName,
     Folder,
     Manifest,
+    Naming,
     OtherVersionError,
+    seal,
+    unseal,
     upsert_hashes,
 )
-from airflow_provider_spark_datahub.delivery.outbox.overflow import Overflow
+from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import (
     Receipts,
     SettledBatch,
@@ -44,7 +48,6 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import (
     OutboxStorage,
     storage_errors,
 )
-from airflow_provider_spark_datahub.delivery.outbox.usage import OutboxUsage
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.files import TooLargeFileError, UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
@@ -60,6 +63,17 @@ _MOST_READ_BYTES = 16 * 1024 * 1024
 """Largest quarantine that is read to find out what it would replace."""
 _FUTILE_SECONDS = 5.0
 """Pause before the outbox looks for room again after it found none."""
+
+
+_CHEAP_SECONDS = 0.1
+"""A measurement that took less is repeated whenever its result matters: most outboxes are small."""
+_SHARE = 50
+"""A longer one is repeated after so many times its duration: it takes at most this part of the time."""
+_OLDEST_MS = 86_400_000
+"""Age after which the oldest entry of a large outbox is looked up again, so that receipts can expire."""
+_LARGEST_RECORD = 64 * 1024 * 1024
+"""Bytes of a decompressed record; a larger one is not shown."""
+_FEW_KEYS = 8
 
 
 def _no_store(uri: str) -> ObjectStorage:
@@ -310,6 +324,119 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
     def reasons(self) -> list[str]:
         """The reasons, each once."""
         return list(dict.fromkeys(reason for reason, _ in self.rejected))
+
+
+class _Usage(msgspec.Struct):
+    """Result of a measurement, and the bytes written since.
+
+    :param bytes: the measured size and all bytes that were written since: never less than the size, except for what
+        others wrote at the same moment.
+    :param oldest_ms: no pending entry was made before.
+    :param seconds: the duration of the measurement.
+    """
+
+    bytes: int
+    oldest_ms: int
+    measured_ms: int
+    seconds: float
+
+    def age_ms(self, now_ms: int) -> float:
+        """Return the time since the measurement; infinite if it is in the future, since a clock was wrong then."""
+        age = now_ms - self.measured_ms
+        return age if age >= 0 else float("inf")
+
+
+class OutboxUsage:
+    """Upper limit of the size of an outbox, and lower limit of the age of its entries, at the cost of one small object.
+
+    Listing a large outbox takes seconds, too long for each write of a task. So each write adds its size to an object
+    that all processes share. The outbox is listed only when that sum reaches the limit, and by full drains. Removals
+    are not counted, and if two processes add at the same moment, one number may be lost. The next measurement corrects
+    both errors.
+    """
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def add(self, size: int, limit: int, created_ms: int | None = None) -> int | None:
+        """Count bytes that are about to be written.
+
+        :param limit: limit of the whole outbox, in bytes.
+        :param created_ms: creation time of the entry that is written.
+        :returns: ``None`` if there is room; otherwise the size of the outbox, and nothing is counted.
+        :raises OSError: if the outbox must be listed and cannot be.
+        """
+        usage = self._read() or self.measure()
+        if usage.bytes + size > limit and (
+            usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _SHARE * usage.seconds * 1000
+        ):
+            usage = self.measure()
+        if usage.bytes + size > limit:
+            return usage.bytes
+        usage.bytes += size
+        usage.oldest_ms = min(usage.oldest_ms, created_ms if created_ms is not None else usage.oldest_ms)
+        self._write(usage)
+        return None
+
+    def observe_time(self) -> None:
+        """Let the storage learn its time from the object of this count, if it does not know it yet.
+
+        :raises OSError: if the outbox must be listed and cannot be.
+        """
+        if not self._storage.knows_time:
+            usage, since = self._read() or self.measure(), time.time()
+            self._write(usage)
+            with suppress(OSError):
+                self._storage.observe_time(Naming.USAGE, since)
+
+    def oldest_ms(self) -> int:
+        """Return a time before which no pending entry was made, in ms since the epoch.
+
+        :raises OSError: if the outbox must be listed and cannot be.
+        """
+        usage = self._read()
+        if usage is None or usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _OLDEST_MS:
+            usage = self.measure()
+        return usage.oldest_ms
+
+    def measure(self) -> _Usage:
+        """List the outbox.
+
+        :raises OSError: if it cannot be listed.
+        """
+        started, measured_ms = time.monotonic(), self._storage.now_ms()
+        pending = self._storage.stored(Folder.PENDING)
+        size = sum(pending.values())
+        size += sum(sum(self._storage.stored(folder).values()) for folder in (Folder.QUARANTINED, Folder.CORRUPT))
+        made_ms = [name.created_ms for path in pending if (name := EntryName.parse(path)) is not None]
+        usage = _Usage(size, min([measured_ms, *made_ms]), measured_ms, time.monotonic() - started)
+        self._write(usage)
+        log.debug("Measured the outbox: %s, %d bytes, in %.3f s", counted(len(made_ms), "entry"), size, usage.seconds)
+        return usage
+
+    def forget(self) -> None:
+        """Make the next write measure the outbox again, because entries with an earlier date came back.
+
+        :raises OSError: if the storage refuses.
+        """
+        self._storage.remove(Naming.USAGE)
+
+    def _read(self) -> _Usage | None:
+        try:
+            usage = msgspec.convert(unseal(self._storage.read(Naming.USAGE))[0], _Usage)
+        except FileNotFoundError:
+            return None
+        except (EntryFormatError, UnreadFileError, msgspec.ValidationError) as error:
+            log.debug("The usage of the outbox cannot be read: %s", error)
+            with suppress(OSError):
+                self._storage.remove(Naming.USAGE)
+            return None
+        return usage if min(usage.bytes, usage.oldest_ms, usage.seconds) >= 0 else None
+
+    def _write(self, usage: _Usage) -> None:
+        # If the storage refuses, it will refuse the entry, too; if not, the next measurement corrects the count.
+        with suppress(OSError):
+            self._storage.write(Naming.USAGE, [seal(msgspec.structs.asdict(usage))], sync=False)
 
 
 class Outbox:
@@ -622,7 +749,7 @@ class Outbox:
         # The raw events come back with the last part of their entry.
         stem = quarantined.name.rpartition("-")[0]
         left = [name for name in self.storage.names(Folder.QUARANTINED) if name.startswith(stem)]
-        if left != [f"{stem}{EVENTS_SUFFIX}"]:
+        if left != [f"{stem}{Naming.EVENTS_SUFFIX}"]:
             return entry
         self.storage.move(left[0], entry.name.events)
         return entry.update(events=entry.name.events)
@@ -637,16 +764,16 @@ class Outbox:
         aside = name.replace(folder, Folder.CORRUPT, 1)
         stem = aside.removesuffix(".jsonl")
         try:
-            self.storage.write(f"{stem}.reason.txt", [f"{reason}\n".encode("utf-8", "backslashreplace")])
+            self.storage.write(f"{stem}{Naming.REASON_SUFFIX}", [f"{reason}\n".encode("utf-8", "backslashreplace")])
             self.storage.move(name, aside)
             with suppress(EntryFormatError, OSError):
                 if read is not None and read(aside):
                     self.storage.move(aside, name)
-                    self.storage.remove(f"{stem}.reason.txt")
+                    self.storage.remove(f"{stem}{Naming.REASON_SUFFIX}")
                     return
             if folder == Folder.PENDING:
                 with suppress(FileNotFoundError):
-                    events = name.removesuffix(".jsonl") + EVENTS_SUFFIX
+                    events = name.removesuffix(".jsonl") + Naming.EVENTS_SUFFIX
                     self.storage.move(events, events.replace(folder, Folder.CORRUPT, 1))
         except OSError as error:
             log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
@@ -654,3 +781,140 @@ class Outbox:
             log.warning(
                 "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(stem)
             )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """Lineage of one attempt in the outbox, for one connection, in one state.
+
+    :param state: ``unfinished``, ``pending``, ``quarantined`` or ``delivered``.
+    :param proposals: that the record contains; empty for raw events and unfinished attempts.
+    :param count: the number of items in this state.
+    :param reasons: why items were quarantined, each once.
+    """
+
+    key: AttemptKey
+    connection: str
+    state: str
+    created_ms: int
+    count: int
+    proposals: tuple[Proposal, ...] = field(default=(), repr=False)
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Object of the outbox that may be a record."""
+
+    created_ms: int
+    path: str
+    entry: EntryName | None = None
+
+
+class OutboxRecords:
+    """Pending, quarantined and delivered proposals of an outbox, for the pages that show lineage.
+
+    Delivered proposals are kept beside their receipt, compressed, for as long as the receipt, so that lineage can be
+    shown while DataHub is down. Nothing is changed; objects that are damaged, or gone by now, are left out.
+
+    Methods raise OSError if the outbox cannot be listed.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def of(self, keys: Iterable[AttemptKey]) -> list[AttemptRecord]:
+        """Return the records of task instances, oldest first; try numbers are ignored."""
+        instances = {key.instance: key for key in keys}
+        tasks = {key.task for key in instances.values()}
+        hashes = {instance.rpartition("-")[2] for instance in instances}
+        few = len(instances) <= _FEW_KEYS
+        found = self._found(
+            [f"{Folder.PENDING}/{instance}" for instance in instances] if few else [Folder.PENDING],
+            [f"{Folder.QUARANTINED}/{instance}" for instance in instances] if few else [Folder.QUARANTINED],
+            [f"{Folder.DELIVERED}/{task}" for task in tasks] if few else [Folder.DELIVERED],
+        )
+        wanted = [
+            stored
+            for stored in found
+            if stored.path.split("/")[1] in instances or _instance_hash(stored.path) in hashes
+        ]
+        records = (self._read(stored) for stored in sorted(wanted, key=lambda stored: (stored.created_ms, stored.path)))
+        return [record for record in records if record is not None]
+
+    def newest(
+        self, most: int | None, dag_ids: set[str] | None = None, *, undelivered: bool = False
+    ) -> list[AttemptRecord]:
+        """Return the newest records, newest first, without their proposals.
+
+        :param most: ``None`` for all.
+        :param dag_ids: only of these DAGs; ``None`` for all.
+        :param undelivered: only pending, unfinished and quarantined ones.
+        """
+        records: list[AttemptRecord] = []
+        found = self._found([Folder.PENDING], [Folder.QUARANTINED], [] if undelivered else [Folder.DELIVERED])
+        for stored in sorted(found, key=lambda stored: -stored.created_ms):
+            record = self._read(stored, brief=True)
+            if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
+                records.append(replace(record, proposals=()))
+            if len(records) == most:
+                break
+        return records
+
+    def _found(self, pending: Iterable[str], quarantined: Iterable[str], delivered: Iterable[str]) -> Iterator[_Found]:
+        stored = self._outbox.storage.stored
+        for folder in pending:
+            for path in stored(folder):
+                name = EntryName.parse(path)
+                if name is not None:
+                    yield _Found(name.created_ms, path, name)
+        for folder in quarantined:
+            for path in stored(folder):
+                match = Naming.QUARANTINED.fullmatch(path)
+                if match:
+                    yield _Found(int(match[3]), path)
+        for folder in delivered:
+            for path in stored(folder):
+                match = Naming.DELIVERED.fullmatch(path)
+                if match:
+                    yield _Found(int(match[2]), path)
+
+    def _read(self, one: _Found, *, brief: bool = False) -> AttemptRecord | None:
+        """Return a record; ``None`` if it cannot be read.
+
+        :param brief: leave the proposals out if their number is known without them.
+        """
+        try:
+            if brief and one.entry is not None:
+                manifest = Manifest.read_beginning(*self._outbox.storage.first_line(one.path))
+                return replace(_record(manifest, manifest.state, ()), count=manifest.pending)
+            content = self._outbox.read(one.path)
+            if one.path.endswith(".gz"):
+                content = _decompressed(content)
+            if one.path.startswith(Folder.QUARANTINED):
+                manifest, rejected = Manifest.read_quarantined(content)
+                reasons = tuple(dict.fromkeys(reason for reason, _ in rejected))
+                return _record(manifest, "quarantined", [item for _, item in rejected], reasons)
+            manifest, items = Manifest.read_entry(content)
+        except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
+            log.debug("%s is not shown: %s", self._outbox.storage.describe(one.path), error)
+            return None
+        return _record(manifest, manifest.state, items)
+
+
+def _record(manifest: Manifest, state: str, items: Sequence[object], reasons: tuple[str, ...] = ()) -> AttemptRecord:
+    proposals = tuple(item for item in items if isinstance(item, Proposal))
+    key, created_ms = manifest.key, manifest.created_ms
+    return AttemptRecord(key, manifest.connection_id, state, created_ms, len(items), proposals, reasons)
+
+
+def _instance_hash(path: str) -> str | None:
+    match = Naming.DELIVERED.fullmatch(path)
+    return match[3] if match else None
+
+
+def _decompressed(content: bytes) -> bytes:
+    size = int.from_bytes(content[-4:], "little")
+    if size > _LARGEST_RECORD:
+        raise ValueError(f"{size} bytes")
+    return gzip.decompress(content)

@@ -40,6 +40,30 @@ class Folder(StrEnum):
     LEASES = "leases"
 
 
+class Naming:
+    """Names of the outbox's objects, and parts of them (docs/outbox.md)."""
+
+    USAGE = "usage.json"
+    EVENTS_SUFFIX = ".events.ndjson.gz"
+    PART_SUFFIX = ".part.json"
+    REASON_SUFFIX = ".reason.txt"
+    LEASE_OF_MANY = f"{Folder.LEASES}/many."
+    """Beginning of the names of leases whose groups are only in their content."""
+    OVERFLOW_FOLDER = ".unfinished"
+
+    ENTRY = re.compile(
+        rf"{Folder.PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
+        r"try-([0-9]{5,10})-([0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
+    )
+    RECEIPT = re.compile(
+        rf"{Folder.RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})"
+        r"-([0-9a-f]{20})(?:\.part)?\.json"
+    )
+    DELIVERED = re.compile(rf"{Folder.DELIVERED}/([^/]+)/([0-9]{{13,15}})-.*-([0-9a-f]{{20}})-[0-9]+\.jsonl\.gz")
+    QUARANTINED = re.compile(rf"{Folder.QUARANTINED}/([^/]+)/(try-[0-9]{{5,10}}-([0-9]{{13,15}})-.*)\.jsonl")
+    OVERFLOW = re.compile(r"(.+)~(try-.+)~([0-9a-f]{12})-([0-9]+)-([0-9]+)\.jsonl")
+
+
 # Time-series aspects: a later one does not overwrite an earlier one.
 _TIMESERIES = frozenset({"dataProcessInstanceRunEvent", "operation"})
 
@@ -355,7 +379,7 @@ class EntryName(NamedTuple):
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Return the parts of an object's name; ``None`` if the object is not an entry."""
-        match = _ENTRY_NAME.fullmatch(name)
+        match = Naming.ENTRY.fullmatch(name)
         if match is None:
             return None
         instance, try_number, created_ms, connection, random = match.groups()
@@ -384,24 +408,17 @@ class EntryName(NamedTuple):
     @property
     def events(self) -> str:
         """The name of the raw events beside the entry."""
-        return f"{Folder.PENDING}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
+        return f"{Folder.PENDING}/{self.instance}/{self.stem}{Naming.EVENTS_SUFFIX}"
 
     @property
     def quarantined_events(self) -> str:
         """The name of the raw events in the quarantine."""
-        return f"{Folder.QUARANTINED}/{self.instance}/{self.stem}{EVENTS_SUFFIX}"
+        return f"{Folder.QUARANTINED}/{self.instance}/{self.stem}{Naming.EVENTS_SUFFIX}"
 
     @property
     def group(self) -> tuple[str, str]:
         """The task instance and the connection, whose entries are delivered one after the other."""
         return self.instance, self.connection
-
-
-EVENTS_SUFFIX = ".events.ndjson.gz"
-_ENTRY_NAME = re.compile(
-    rf"{Folder.PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
-    r"try-([0-9]{5,10})-([0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
-)
 
 
 def upsert_hashes(items: Iterable[OutboxItem]) -> list[str]:
