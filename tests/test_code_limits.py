@@ -16,7 +16,7 @@ MAX_MODULES_IN_A_FOLDER = 15
 
 CATCHING_EVERYTHING = {
     # Lineage's own failures end where the task begins, and where the scheduler does.
-    "operators/lineage.py": 1,
+    "operators/task_lineage.py": 1,
     "plugins/dag_run_listener.py": 1,
     # Makes a subclass of a user's operator while Airflow parses the DAG, which must not fail.
     "plugins/policy.py": 1,
@@ -31,7 +31,7 @@ CATCHING_EVERYTHING = {
 }
 RERAISING = {
     # Collects what the job did, whatever ended it, and raises the same again.
-    "operators/lineage.py": 1
+    "operators/task_lineage.py": 1
 }
 
 

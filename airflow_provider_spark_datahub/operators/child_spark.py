@@ -15,7 +15,8 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, TaskLineage
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
+from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, TaskDecorator

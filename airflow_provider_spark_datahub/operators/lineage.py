@@ -1,441 +1,40 @@
-"""Lineage around an Airflow task that starts Spark, whichever operator starts it.
-
-:class:`TaskLineage` does the steps; :class:`SparkLineageOperator` puts them around another operator's ``execute``.
-"""
+"""Operators whose Spark jobs have lineage, whichever operator starts them, and launchers of one job."""
 
 from __future__ import annotations
 
-import re
-import shlex
 import subprocess
-import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-    AirflowTaskTimeout,
-    AssetAlias,
-    BaseOperator,
-    DownstreamTasksSkipped,
-    TaskDeferred,
-)
+from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 
-from airflow_provider_spark_datahub import capture, conversion, task
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.hooks import masking
 from airflow_provider_spark_datahub.operators.links import LINKS
-from airflow_provider_spark_datahub.printable import printable
-from airflow_provider_spark_datahub.task import XCOM_KEY, LineageConfiguration, LineageReport
+from airflow_provider_spark_datahub.operators.task_lineage import (
+    DEFERRED,
+    AirflowState,
+    TaskLineage,
+)
+from airflow_provider_spark_datahub.task import LineageConfiguration
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, Submission
     from airflow_provider_spark_datahub.conversion import LineageSettings
-    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
-    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions, SparkSubmit
+    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher, SparkSubmit
 
-T = TypeVar("T")
-_AirflowState = Literal["success", "failed", "skipped"]
-
-_KILL_SECONDS = 4.0
-"""Time for lineage in a task that is killed; Airflow ends its process after 5 s."""
 _OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
 """Names of the arguments that are options of an attempt."""
-_ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
-_SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
-_FAILURE_CHARS = 300
-_STOP_SECONDS = 10.0
-"""Time for a stopped spark-submit to disappear."""
-_DEFERRED = "spark_datahub_events"
-_SUBMITTED = "spark_datahub_submitted"
-_AWAITS_RETRY = "spark_datahub_awaits_retry"
-_LISTENER_FAILED = "spark_datahub_listener_failed"
-_UNREPORTED_STEPS = ("announcing", "following", "watching", "finding orphans of", "counting")
-"""Steps whose failure costs no lineage."""
 _ALIAS = "spark_datahub"
 """Asset alias of the events of tasks with ``emit_assets``. A DAG may be scheduled on it."""
-_REPEATED = (
-    "execute() was called before in this attempt: the edges of this call are added to those of the earlier ones, and "
-    "this report covers this call only"
-)
-
-
-class LineagePendingError(AirflowException):
-    """Failure of a task whose Spark job succeeded and whose lineage is not delivered (``lineage_on_failure``)."""
-
-
-class TaskLineage:
-    """Lineage of one execution of a task: before, during and after its Spark job.
-
-    Failures are logged and reported; the task ends as it would end without lineage.
-
-    :param find_options: returns the options that the task gives, and its switch ``enabled``, by name; ``None`` for the
-        configured value.
-    :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
-    :param log: the task's logger.
-    :param before: lineage of an earlier call in the same attempt, to which this call's is added.
-    :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
-    :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        find_options: Callable[[], Mapping[str, Any]],
-        find_launcher: Callable[[], Launcher],
-        log: Any,
-        *,
-        before: AttemptLineage | None = None,
-    ) -> None:
-        self._context = context
-        self._find_options = find_options
-        self._find_launcher = find_launcher
-        self._log = log
-        self._before = before
-        self._options: LineageOptions | None = None
-        self._airflow: AttemptContext | None = None
-        self._launcher: Launcher | None = None
-        self._problem: str | None = None
-        self._ended: AttemptEnd | None = None
-        self.attempt: AttemptLineage | None = None
-        self.killed_at: float | None = None
-
-    def is_of(self, context: Context) -> bool:
-        """Return whether a context belongs to the same attempt."""
-        return self._context["ti"] is context["ti"]
-
-    def run(self, start_spark: Callable[[], T]) -> T | None:
-        """Call ``start_spark`` with lineage around it, and return its result.
-
-        :returns: ``None`` if an earlier attempt's Spark job succeeded and only its lineage was to deliver.
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
-        """
-        result = None
-        spark_attempt = self.guarded("preparing", self._prepare)
-        if spark_attempt is not None:
-            self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", spark_attempt)
-            self._conclude(partial(self._end, "SUCCESS", spark_attempt=spark_attempt))
-        else:
-            with self._around_spark():
-                result = start_spark()
-        self._apply_failure_policy()
-        return result
-
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Return a context with lineage around its body, which runs in each attempt.
-
-        If the task defers itself, nothing resumes the context: its lineage stays in the outbox for a drain.
-
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
-        """
-        self.guarded("preparing", self._prepare)
-        with self._around_spark(resumes=False):
-            yield
-        self._apply_failure_policy()
-
-    def resume(self, event_files: object, wait: Callable[[], T]) -> T:
-        """Call ``wait`` for a job that this attempt started before it was deferred, and return its result.
-
-        :param event_files: where its events are.
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
-        """
-        self.guarded("preparing", self._prepare)
-        with self._around_spark(partial(self._reconnect, event_files)):
-            result = wait()
-        self._apply_failure_policy()
-        return result
-
-    def _reconnect(self, event_files: object) -> None:
-        if self.attempt is not None:
-            self.attempt.reconnect(event_files)
-
-    @contextmanager
-    def _around_spark(
-        self, begin: Callable[[], AbstractContextManager[None] | None] | None = None, *, resumes: bool = True
-    ) -> Iterator[None]:
-        launching = self.guarded("preparing", begin or self._inject)
-        if self.attempt is not None and self._problem:
-            self.attempt.mark_not_injected(self._problem)
-        with launching or nullcontext():
-            try:
-                yield
-            except TaskDeferred as deferral:
-                # The job goes on without this process; resume_execution() comes back to it.
-                if self.attempt is not None:
-                    self.attempt.stop_following()
-                    if resumes:
-                        events = self.guarded("deferring", self.attempt.event_files)
-                        deferral.kwargs = {**(deferral.kwargs or {}), _DEFERRED: events}
-                raise
-            except DownstreamTasksSkipped:
-                # A branch or a short circuit, which has succeeded.
-                self._conclude(partial(self._end, "SUCCESS"))
-                raise
-            except BaseException as failure:
-                self._conclude(partial(self._end_after_failure, failure))
-                raise
-        self._conclude(partial(self._end, "SUCCESS"))
-
-    def mark_killed(self) -> None:
-        """Record that Airflow kills the task now."""
-        self.killed_at = time.monotonic()
-        if self.attempt is not None:
-            self.attempt.driver_output.mark_killed()
-
-    def settle(self, state: _AirflowState, error: object, *, resumed: bool = False) -> None:
-        """Deliver the result that Airflow gave the attempt, if ``execute`` ended otherwise or never ran.
-
-        A task can end before ``execute`` (``pre_execute``) or after it (``post_execute``, a subclass).
-
-        :param error: what the task raised; a text if Airflow has only that.
-        :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if it did.
-        """
-        if self._ended is not None:
-            result = self._result(state, error)
-            if result != self._ended.result:
-                self.guarded("correcting", partial(self._correct, self._ended, result))
-        elif self.attempt is None and self._problem is None:
-            self.guarded("preparing", self._prepare)
-            if resumed:
-                end = self._new_end(self._result(state, error))
-                self.guarded("correcting", partial(self._correct, end, end.result))
-            else:
-                self._settle_without_spark(state, error)
-
-    def _settle_without_spark(self, state: _AirflowState, error: object) -> None:
-        if self.attempt is None:
-            return
-        why = f": {type(error).__name__}: {error}" if isinstance(error, BaseException) else ""
-        self.attempt.mark_not_injected(f"the task ended as {state} without starting Spark{why}")
-        self._conclude(partial(self._end, self._result(state, error)))
-
-    def _result(self, state: _AirflowState, error: object) -> AttemptResult:
-        if state == "failed":
-            return self._failed_result(error)
-        return "SUCCESS" if state == "success" else "SKIPPED"
-
-    def _correct(self, ended: AttemptEnd, result: AttemptResult) -> None:
-        if self.attempt is None or (result == "FAILURE" and self.killed_at is not None):
-            # For a killed task, Airflow has been asked for the state already.
-            return
-        report = self.attempt.correct(replace(ended, result=result))
-        before = f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
-        self._log.info("The task ended as %s after %s. %s", result, before, report.sentence)
-
-    # -- failures of lineage
-
-    def guarded(self, doing: str, step: Callable[[], T]) -> T | None:
-        """Call a step of lineage. This is the one place where failures of lineage end, so that none fails the task.
-
-        :returns: ``None`` if the step failed.
-        """
-        try:
-            return step()
-        except (Exception, AirflowTaskTimeout) as error:
-            if doing == "preparing" and isinstance(error, AirflowTaskTimeout):
-                # The job has not run: the task's own time is over.
-                raise
-            trace = conversion.redacted_trace(error)
-            self._log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
-            if doing not in _UNREPORTED_STEPS:
-                problem = conversion.redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
-                self._problem = self._problem or problem
-            return None
-
-    def _conclude(self, step: Callable[[], bool]) -> None:
-        """Deliver and report; if that fails, report at least why."""
-        if not self.guarded("delivering", step) and self._problem:
-            report = self.attempt.report if self.attempt else LineageReport()
-            report.failed, report.reason = True, report.reason or self._problem
-            self.guarded("reporting", partial(self._report, report))
-
-    def _report(self, report: LineageReport) -> bool:
-        if report.is_complete:
-            self._log.info("%s", printable(report.sentence))
-        else:
-            self._log.warning("%s. %s", printable(report.sentence).rstrip("."), self._next_step(report))
-        if not report.has_lineage:
-            self._log.info("Lineage: for the reasons and what to do, see docs/troubleshooting.md, There is no lineage")
-        self._log.debug("The lineage steps took %.3f s.", report.seconds)
-        for warning in report.warnings:
-            self._log.warning("Lineage: %s", printable(warning))
-        for gap in report.gaps:
-            self._log.info("Lineage: %s", printable(gap))
-        self._context["ti"].xcom_push(key=XCOM_KEY, value=report.to_obj())
-        self.guarded("counting", partial(self._count, report))
-        return True
-
-    def _count(self, report: LineageReport) -> None:
-        from airflow_provider_spark_datahub.hooks.metrics import count_attempt
-
-        ti = self._context["ti"]
-        count_attempt(report, ti.dag_id, ti.task_id)
-
-    def _next_step(self, report: LineageReport) -> str:
-        if self._options is None or report.outbox_entry is None:
-            return "It is not in the outbox: clear the task to have it made again."
-        emit = f"spark-datahub emit --outbox {shlex.quote(self._options.outbox_location)}"
-        return f'It is kept in the outbox: run "{emit}", or wait for the next attempt or the end of the DAG run.'
-
-    def _apply_failure_policy(self) -> None:
-        """Fail the task if its lineage is not delivered and ``lineage_on_failure`` demands it."""
-        if self.attempt is None or self._options is None or self.attempt.report.is_complete:
-            return
-        policy = self._options.on_failure
-        has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
-        self._log.debug("Lineage is pending: lineage_on_failure=%s, attempts left: %s", policy, has_attempts_left)
-        if policy == "warn":
-            return
-        if has_attempts_left:
-            # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
-            if not self.remember(_AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.written)):
-                return
-        else:
-            self.guarded("remembering", self.attempt.delivery.leave_to_others)
-            if policy == "retry":
-                return
-        next_step = "The next attempt only delivers it." if has_attempts_left else self._next_step(self.attempt.report)
-        raise LineagePendingError(
-            f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
-            f"{self.attempt.report.reason}. {next_step}"
-        )
-
-    # -- what an attempt leaves to a later one, if Airflow keeps state of tasks (since 3.3)
-
-    def remember(self, key: str, value: Callable[[], Any]) -> bool:
-        """Keep a JSON value for later attempts. Return False if a step failed."""
-
-        def store() -> bool:
-            obj = value()
-            if (state := self._context.get("task_state_store")) is not None:
-                state.set(key, obj)
-            return True
-
-        return self.guarded("remembering", store) or False
-
-    def remembered(self, key: str) -> object:
-        """Return the value that an earlier attempt kept; ``None`` if there is none."""
-        state = self._context.get("task_state_store")
-        return state.get(key) if state is not None else None
-
-    # -- before the job
-
-    @gc_paused()
-    def _prepare(self) -> int | None:
-        """Resolve the options.
-
-        :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
-        """
-        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, final_result
-        from airflow_provider_spark_datahub.hooks.datahub import open_sink
-        from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-
-        configured = configuration()
-        given = dict(self._find_options())
-        if not configured.is_enabled(given.pop("enabled", None)):
-            self._log.info("Lineage is switched off (option enabled).")
-            return None
-        self._options = options = configured.resolve(**given)
-        for note in options.notes:
-            self._log.info("Lineage option %s", note)
-        airflow = self._airflow = AttemptContext(self._context)
-        of_others = partial(final_result, self._context["ti"])
-        connections = task.Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
-        self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
-        if self._before is not None:
-            self.attempt.report.warnings.append(_REPEATED)
-        if problem := self.attempt.delivery.sink_problem:
-            self._log.info("Lineage will stay in the outbox: %s", problem)
-        self.guarded("finding orphans of", self.attempt.handle_orphans)
-        self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED))
-        return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
-
-    @gc_paused()
-    def _inject(self) -> AbstractContextManager[None] | None:
-        """Return the context in which Spark starts with lineage; ``None`` if the job must run without it."""
-        if self.attempt is None or self._airflow is None:
-            return None
-        launching = self._with_listener(self.attempt, self._airflow)
-        threading.Thread(
-            target=self._accompany, args=[self.attempt], name="lineage-of-running-job", daemon=True
-        ).start()
-        return launching
-
-    def _accompany(self, attempt: AttemptLineage) -> None:
-        self.guarded("announcing", attempt.announce)
-        self.guarded("following", attempt.follow)
-
-    def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
-        try:
-            self._launcher = self._find_launcher()
-            return self._launcher.inject(attempt, *airflow.openlineage_runs())
-        except (capture.InjectionError, OSError) as error:
-            attempt.mark_not_injected(str(error))
-            self._log.warning("The job runs without lineage: %s", conversion.redact_text(str(error)))
-            return None
-
-    # -- after the job
-
-    def _end_after_failure(self, failure: BaseException) -> bool:
-        if isinstance(failure, AirflowTaskTimeout):
-            if self.attempt is not None:
-                self.attempt.driver_output.mark_killed()
-            # Airflow stops the job only after execute() has ended; until then the job still writes events.
-            (self._launcher or self._find_launcher()).stop()
-        return self._end(self._failed_result(failure), failure=_described(failure))
-
-    def _end(self, result: AttemptResult, spark_attempt: int | None = None, failure: str = "") -> bool:
-        """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
-        if self.attempt is None:
-            return False
-        end = self._ended = self._new_end(result, failure)
-        if spark_attempt is not None:
-            report = self.attempt.deliver_only(end, spark_attempt)
-        else:
-            report = self.attempt.finish(end)
-        if result == "SUCCESS":
-            self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, report))
-        reported = self._report(report)
-        # After the report: a killed task has no time for a disk that hangs.
-        if failure and self.attempt.listener_failed:
-            self.remember(_LISTENER_FAILED, self.attempt.leave_listener_failure)
-        return reported
-
-    def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
-        seconds = self._options.timeout if self._options else _KILL_SECONDS
-        if self.killed_at is not None:
-            seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
-        spark_succeeded = result == "SUCCESS" and self.killed_at is None
-        return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
-
-    def _emit_assets(self, attempt: AttemptLineage, report: LineageReport) -> None:
-        from airflow_provider_spark_datahub.hooks.assets import emit_assets
-
-        emit_assets(self._context, attempt, report)
-
-    def _failed_result(self, failure: object) -> AttemptResult:
-        if isinstance(failure, AirflowSkipException):
-            return "SKIPPED"
-        if self._airflow is None:
-            return "FAILURE"
-        if self.killed_at is not None:
-            # Airflow kills a task if somebody set its state, or if its worker shuts down.
-            return self._airflow.result_set_by_others() or "FAILURE"
-        if isinstance(failure, AirflowFailException):
-            return "FAILURE"
-        return "UP_FOR_RETRY" if self._airflow.has_attempts_left else "FAILURE"
+_STOP_SECONDS = 10.0
+"""Time for a stopped spark-submit to disappear."""
+_SUBMITTED = "spark_datahub_submitted"
 
 
 class SubmissionLauncher(ABC):
@@ -492,15 +91,6 @@ class SubmissionLauncher(ABC):
             # These secrets were in a file, and are now on a command line that Airflow logs.
             masking.mask(secret)
         return self.launching(injection.submission)
-
-
-def _described(failure: BaseException) -> str:
-    """Return a failure in a few words. The hook's own message repeats the command, which may hold secrets."""
-    code = _ERROR_CODE.search(str(failure))
-    if code is None:
-        # Cut it afterwards: the end of a secret shows that it is one.
-        return conversion.redact_text(f"{type(failure).__name__}: {failure}")[:_FAILURE_CHARS]
-    return f"spark-submit ended with exit code {code[1]}{_SHELL_CODES.get(code[1], '')}"
 
 
 class SparkLineageOperator(BaseOperator):
@@ -617,10 +207,10 @@ class SparkLineageOperator(BaseOperator):
         """Continue a deferred task as the other operator does, with lineage around it."""
         kwargs = dict(next_kwargs or {})
         resume = partial(super().resume_execution, next_method, kwargs, context)
-        if _DEFERRED not in kwargs:
+        if DEFERRED not in kwargs:
             self._resumed = True
             return resume()
-        event_files = kwargs.pop(_DEFERRED)
+        event_files = kwargs.pop(DEFERRED)
         self._task_lineage = None  # of the same job, if this is the process that deferred it
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)
@@ -635,7 +225,7 @@ class SparkLineageOperator(BaseOperator):
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
-    def settle_lineage(self, context: Context, state: _AirflowState, error: object = None) -> None:
+    def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
         """Report the result that Airflow gave the attempt, if ``execute`` could not know it. Called by our listener.
 
         :param error: what the task raised, if it failed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -36,7 +37,8 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
         if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
-            self._task_lineage.guarded("watching", lambda: _watch_output(hook, attempt.driver_output.watched))
+            watch = partial(_watch_output, hook, attempt.driver_output.watched)
+            self._task_lineage.guarded("watching", watch, costs_lineage=False)
         return hook
 
 

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry

@@ -15,8 +15,8 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_provider_spark_datahub.conversion import WrittenDataset
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks.assets import _asset_uri
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.airflow_versions import AIRFLOW
 from tests.conversion.builders import file, query, urn, whole_application
 from tests.operators.tries import (

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.operators.child_spark import (
     spark_lineage,
     spark_lineage_task,
 )
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.delivery.outboxes import outbox_at

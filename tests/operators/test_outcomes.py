@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
-from airflow_provider_spark_datahub.operators import lineage, spark_submit
+from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.task import submit_plan
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
@@ -313,7 +313,7 @@ def test_the_result_of_the_task_run_is_airflows(
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
     spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
 ) -> None:
-    monkeypatch.setattr(lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
+    monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)

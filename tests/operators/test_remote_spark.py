@@ -18,9 +18,9 @@ from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKu
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
-from airflow_provider_spark_datahub.operators.lineage import TaskLineage
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
+from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
 from tests.operators.test_alterable_submit import configure_airflows_transport

@@ -12,8 +12,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators import spark_submit as provider
 
-from airflow_provider_spark_datahub.operators.lineage import TaskLineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, operator_with_lineage

@@ -20,7 +20,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.operators import lineage as operator_lineage, spark_submit
+from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
@@ -75,7 +75,7 @@ def test_no_garbage_is_collected_before_the_submit(spark: FakeSpark, monkeypatch
 
     monkeypatch.setattr(AttemptLineage, "__init__", noted("preparing", AttemptLineage.__init__))
     monkeypatch.setattr(AttemptLineage, "inject", noted("injecting", AttemptLineage.inject))
-    monkeypatch.setattr(operator_lineage.TaskLineage, "_accompany", lambda *_: None)
+    monkeypatch.setattr(task_lineage.TaskLineage, "_accompany", lambda *_: None)
     monkeypatch.setattr(SparkSubmitHook, "submit", noted("submitting", SparkSubmitHook.submit))
     execute(task, context_of(task))
     assert seen == {"preparing": False, "injecting": False, "submitting": True}
@@ -306,8 +306,8 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Airflow sends SIGTERM, calls ``on_kill`` in its handler, and kills the process 5 s later."""
-    assert operator_lineage._KILL_SECONDS < 5
-    monkeypatch.setattr(operator_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
+    assert task_lineage._KILL_SECONDS < 5
+    monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     seconds: list[float] = []

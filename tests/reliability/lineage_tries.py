@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.patience import BUDGETS, within
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.cli.commands import run as command
 from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.oracles.gms import GmsStandIn

@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.sink import RawEvent
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
-from airflow_provider_spark_datahub.operators.lineage import LineagePendingError
+from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
