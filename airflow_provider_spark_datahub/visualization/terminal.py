@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
@@ -31,6 +30,7 @@ from airflow_provider_spark_datahub.visualization.names import (
 
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
+    from rich.text import Text
 
 _SHOWN_PROBLEMS = 5
 """Most skipped proposals that are listed. Only the number of the others is shown."""
@@ -58,8 +58,7 @@ def render_terminal(graph: Graph, console: Console, *, columns: bool = True, zon
         page.notes()
         return
     if graph.roots:
-        page.heading("Runs", f"times in {zone}")
-        page.lines(_AlignedRows(_Tree(page).rows(), page, zone).laid_out())
+        page.runs(zone)
     if jobs:
         page.lineage(jobs)
     if columns and any(job.columns for job in jobs):
@@ -79,7 +78,7 @@ class _Page:
         self.glyphs = Glyphs.of(fancy=fancy)
         self.names = ShortNames(graph.instances, self.encoding)
 
-    def line(self, pieces: Iterable[Piece], *, wrap: bool = True) -> None:
+    def line(self, pieces: Iterable[Piece | Text], *, wrap: bool = True) -> None:
         """Print a line; without wrapping it is cut at the right edge."""
         from rich.text import Text
 
@@ -94,6 +93,32 @@ class _Page:
 
     def heading(self, title: str, note: str = "") -> None:
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
+
+    def runs(self, zone: tzinfo) -> None:
+        """Print the tree of the runs, with the facts of attempts in columns."""
+        self.heading("Runs", f"times in {zone}")
+        rows = _Tree(self).rows()
+        facts = _Facts(rows, self, zone)
+        for row in rows:
+            room = facts.room if row.attempt else self.width
+            first, *others = self._wrapped(row, room)
+            self.line([first, *facts.of(row.attempt, room - first.cell_len)], wrap=False)
+            for other in others:
+                self.line([other], wrap=False)
+
+    def _wrapped(self, row: _Row, room: int) -> list[Text]:
+        """Wrap the label of a row, after the lines of the tree: its first line fits the room, the others the page."""
+        from rich.text import Text
+
+        guide = row.guide[-(self.width // 2) :]
+        below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(self.width // 2) :]
+        label = Text.assemble(*row.label)
+        first = label.wrap(self.console, max(room - len(guide), 1), overflow="fold")[0]
+        after = len(label) - len(label.plain[len(first) :].lstrip())
+        others = (
+            label[after:].wrap(self.console, self.width - len(below), overflow="fold") if after < len(label) else ()
+        )
+        return [Text.assemble((guide, "dim"), first), *(Text.assemble((below, "dim"), line) for line in others)]
 
     def lineage(self, jobs: Sequence[GraphJob]) -> None:
         """Print the flows of the jobs, and the full forms of shortened names."""
@@ -137,8 +162,7 @@ class _Page:
         for width, style in zip(widths, styles, strict=True):
             table.add_column(width=width, overflow="fold", style=style)
         for row in rows:
-            cells = zip(row, widths, strict=True)
-            table.add_row(*(Text("\n".join(_folded(cell, width))) for cell, width in cells))
+            table.add_row(*map(Text, row))
         self.console.print(table, width=self.width, highlight=False)
 
     def notes(self) -> None:
@@ -211,38 +235,28 @@ class _Tree:
         return f"{harmless(last_part(urn), self.encoding)[:8]}{self.glyphs.ellipsis}"
 
 
-class _AlignedRows:
-    """Rows with aligned labels, results, durations and start times; a narrow page has no room for dates."""
+class _Facts:
+    """Results, durations and start times in columns beside the labels; a narrow page has no room for dates."""
 
     def __init__(self, rows: Sequence[_Row], page: _Page, zone: tzinfo) -> None:
-        self.rows = rows
         self.zone = zone
-        self.width = page.width
         self.encoding = page.encoding
         attempts = [row.attempt for row in rows if row.attempt]
         self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
         self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
         fixed = self.state + self.duration + 3 * _GAP
-        dated = self.width - fixed - len("YYYY-MM-DD HH:MM:SS")
+        dated = page.width - fixed - len("YYYY-MM-DD HH:MM:SS")
         self.is_dated = dated >= _LEAST_LABEL
-        room = dated if self.is_dated else self.width - fixed - len("HH:MM:SS")
-        with_attempt = [cell_width(row.guide) + _width(row.label) for row in rows if row.attempt]
+        room = dated if self.is_dated else page.width - fixed - len("HH:MM:SS")
+        with_attempt = [len(row.guide) + _width(row.label) for row in rows if row.attempt]
         self.room = max(min(room, max(with_attempt, default=0)), 8)
-
-    def laid_out(self) -> list[list[Piece]]:
-        laid_out: list[list[Piece]] = []
-        for row in self.rows:
-            room = self.room if row.attempt else self.width
-            first, *rest = _wrapped(row, room, self.width)
-            laid_out.append([*first, *self._facts(row.attempt, room - _width(first))])
-            laid_out.extend(rest)
-        return laid_out
 
     def _state(self, attempt: Attempt) -> str:
         # UP_FOR_RETRY is the longest result of DataHub; a longer foreign one must not break the alignment.
         return harmless(attempt.state, self.encoding)[:_LONGEST_STATE]
 
-    def _facts(self, attempt: Attempt | None, pad: int) -> list[Piece]:
+    def of(self, attempt: Attempt | None, pad: int) -> list[Piece]:
+        """Return the facts of an attempt, with so many blanks before them."""
         if attempt is None:
             return []
         gap = " " * _GAP
@@ -257,51 +271,6 @@ class _AlignedRows:
 
 def _width(pieces: Iterable[Piece]) -> int:
     return sum(cell_width(text) for text, _ in pieces)
-
-
-def _wrapped(row: _Row, room: int, width: int) -> list[list[Piece]]:
-    """Wrap the label of a row: its first line fits the room, the others the width."""
-    guide = row.guide[-(width // 2) :]
-    below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(width // 2) :]
-    others = width - cell_width(below)
-    lines: list[list[Piece]] = [[(guide, "dim")]]
-    left = room - cell_width(guide)
-    for text, style in row.label:
-        fits = cell_width(text) <= left or len(lines[-1]) == 1
-        if not fits:
-            lines.append([(below, "dim")])
-            left = others
-        for number, part in enumerate(_cut(text if fits else text.lstrip(), left, others)):
-            if number:
-                lines.append([(below, "dim")])
-                left = others
-            lines[-1].append((part, style))
-            left -= cell_width(part)
-    return lines
-
-
-_JOINT = re.compile(r"(?<=[\s./,;])(?=\S)")
-
-
-def _cut(text: str, first: int, others: int) -> list[str]:
-    """Split a text into parts of at most these widths: between words and names, or inside one that is too long."""
-    parts, room = [""], first
-    if cell_width(text) <= first:
-        return [text]
-    for word in _JOINT.split(text):
-        if parts[-1] and cell_width(parts[-1] + word.rstrip()) > room:
-            parts.append("")
-            room = others
-        for character in word:
-            if cell_width(parts[-1] + character) > room and parts[-1] and not character.isspace():
-                parts.append("")
-                room = others
-            parts[-1] += character
-    return parts
-
-
-def _folded(cell: str, width: int) -> list[str]:
-    return [part.rstrip() for line in cell.split("\n") for part in _cut(line, width, width)]
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
