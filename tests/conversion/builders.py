@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_spark_datahub.conversion import Ending, JobLineage, LineageSettings, Proposal, convert_events
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus"
 

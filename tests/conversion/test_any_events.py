@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.conversion.convert import Conversion, convert_events
+from airflow_provider_spark_datahub.conversion import Conversion, convert_events
 from tests.conversion.builders import (
     Json,
     application,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import FineGrainedLineageClass
 
+from airflow_provider_spark_datahub.conversion import DatasetId
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
     fine_grained_lineages,
@@ -18,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import (
     STATEMENTS_LEFT_OUT,
     TextLimit,
 )
-from airflow_provider_spark_datahub.conversion.events import DatasetId, EventDataset, Facets
+from airflow_provider_spark_datahub.conversion.events import EventDataset, Facets
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
 
 OUTPUT = urn("hive", "db.t")

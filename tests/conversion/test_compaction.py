@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.archive.replay import (
     ADDED,
     LATEST,
@@ -17,7 +18,6 @@ from airflow_provider_spark_datahub.conversion.archive.replay import (
     compact_versions,
 )
 from airflow_provider_spark_datahub.conversion.aspects import input_output
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from tests.oracles.strict import canonical_violations
 
 FLOW = "urn:li:dataFlow:(spark,shop,default)"

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion import Ending, JobLineage, convert_events, convert_run_event
 from tests.conversion.builders import (
     CORPUS,
     Json,

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import Conversion
+from airflow_provider_spark_datahub.conversion import Conversion, DatasetId, Ending
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.events import DatasetId, RunEvent
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.conversion.builders import (
     OTHER_QUERY,

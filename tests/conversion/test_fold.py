@@ -1,15 +1,33 @@
-"""Events folded into runs: what a fold keeps, and what it gives back."""
+"""Events folded into runs: what a fold keeps and gives back, and that its memory is bounded."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
-from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion import Ending, EventError, JobLineage, convert
+from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead
+from airflow_provider_spark_datahub.conversion.archive.replay import (
+    ArchivedEvent,
+    ArchiveFacts,
+    ArchiveFilter,
+    AspectVersion,
+    GroupConverter,
+)
+from airflow_provider_spark_datahub.conversion.events import RunEvent
+from airflow_provider_spark_datahub.conversion.proposals import SharedObject
+from airflow_provider_spark_datahub.conversion.runs import coalesce as single_event, lineage as lineage_module
+from airflow_provider_spark_datahub.conversion.runs.coalesce import REMEMBERED, SingleEvents
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Fold, RunState
+from benchmarks import event_mix
 from tests.conversion.builders import (
     APP,
+    CORPUS,
     OTHER_QUERY,
     QUERY,
     Json,
@@ -18,9 +36,18 @@ from tests.conversion.builders import (
     column_lineage,
     event,
     file,
+    jobs,
+    proposals,
     query,
+    schema,
     settings,
+    spark_properties,
+    symlink,
+    urn,
+    whole_application,
 )
+
+# -- Events folded into runs: what a fold keeps, and what it gives back
 
 
 def fold(*events: Json | bytes) -> Fold:
@@ -76,3 +103,253 @@ def test_an_event_that_repeats_the_datasets_of_a_discarded_run() -> None:
     folded = Fold(settings())
     folded.discard([folded.add(started)])
     assert [dataset.name for dataset in folded.add(ended).inputs] == ["/a"]
+
+
+# -- Deduplication of runs with equal content saves memory and changes nothing else
+
+
+CASES = sorted(path for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
+OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
+LATER = ArchiveFacts(until_ms=10**14)
+
+
+def converted(lines: Iterable[bytes], **options: object) -> list[AspectVersion]:
+    conversion = GroupConverter(settings(**{**OPTIONS, **options}), ArchiveFilter(run_history=True), LATER)
+    events = [ArchivedEvent(EventHead.read(line).time_ms, "f", number, line) for number, line in enumerate(lines)]
+    for one in sorted(events):
+        conversion.add(one)
+    return list(conversion.finish())
+
+
+def runs_kept(lines: Iterable[bytes], **options: object) -> int:
+    conversion = GroupConverter(settings(**options), ArchiveFilter(), LATER)
+    for number, line in enumerate(lines):
+        conversion.add(ArchivedEvent(number, "f", number, line))
+    return conversion._converter.run_count
+
+
+@pytest.fixture
+def merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge as often and as early as possible."""
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 1)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 20)
+
+
+def texts(events: Sequence[Json]) -> list[bytes]:
+    return [json.dumps(one).encode() for one in events]
+
+
+def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[AspectVersion], list[AspectVersion]]:
+    """Return the results with merging and without."""
+    with monkeypatch.context() as patch:
+        patch.setattr(convert, "DEDUPLICATED_RUNS", 1)
+        patch.setattr(convert, "RECENT_EVENTS", 0)
+        merged = converted(lines)
+    return merged, converted(lines)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("merging")
+def test_real_jobs_give_the_same_proposals(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = path.read_bytes().splitlines()
+    merged = converted(lines)
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 10**9)
+    assert merged == converted(lines)
+
+
+@pytest.mark.no_cover
+@pytest.mark.slow
+@pytest.mark.usefixtures("merging")
+def test_a_long_application_gives_the_same_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_mix, "TABLE_SETS", 40)  # of 69 events each: the last third writes to known tables
+    lines = list(islice(event_mix.MIXES["long"](), 4_000))
+    merged = converted(lines)
+    kept = runs_kept(lines)
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 10**9)
+    assert merged == converted(lines)
+    assert kept < runs_kept(lines)
+
+
+def batches(count: int) -> list[Json]:
+    """Return micro-batches that read and write the same."""
+    queries = []
+    for number in range(count):
+        content: Json = {
+            "run_id": f"batch-{number}",
+            "second": number % 50,
+            "inputs": [file("/in")],
+            "outputs": [file("/out", schema=schema((f"c{number % 7}", "string")))],
+            "run_facets": spark_properties(**{"spark__sql__batch": str(number), f"k{number % 3}": str(number)}),
+        }
+        queries += [query("START", **content), query("COMPLETE", **content)]
+    return queries
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+def test_memory_does_not_grow_with_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 50)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 10)
+    assert runs_kept(texts([application("START"), *batches(2000)])) <= 50
+    assert runs_kept(texts([application("START"), *batches(200)]), capture_operations=True) == 201
+
+
+def test_times_schemas_and_properties_of_all_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged, whole = both(texts(whole_application(*batches(40))), monkeypatch)
+    assert merged == whole
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        query("FAIL", run_id="b", second=9, outputs=[file("/out")]),
+        query(run_id="b", second=9, outputs=[file("/other")]),
+        query(run_id="b", second=9, inputs=[file("/other")], outputs=[file("/out")]),
+        query(run_id="b", second=9, outputs=[file("/out")], job="shop.other"),
+        query(run_id="b", second=9, outputs=[file("/out", lifecycleStateChange={"lifecycleStateChange": "DROP"})]),
+        query(
+            run_id="b",
+            second=9,
+            outputs=[file("/out", columnLineage=column_lineage({"a": [column("/x", "y", "DIRECT:IDENTITY")]}))],
+        ),
+        query(run_id="b", second=9, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="second")),
+    ],
+)
+def test_an_event_with_other_content_is_kept(other: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = query(run_id="a", second=8, outputs=[file("/out")], run_facets=spark_properties(spark__app__name="first"))
+    again = {**first, "run": {**first["run"], "runId": "c"}, "eventTime": first["eventTime"].replace(":08", ":30")}
+    merged, whole = both(texts(whole_application(first, other, again)), monkeypatch)
+    assert merged == whole
+    assert any(APP in version.entity_urn for version in whole)
+
+
+def test_applications_with_few_queries_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Applications with few queries each are left alone, as nothing could be saved.
+    monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 100)
+    monkeypatch.setattr(convert, "RECENT_EVENTS", 0)
+    few = [{**one, "run": {**one["run"], "runId": f"few-{number}"}} for number, one in enumerate(batches(4))]
+    for one in few:
+        one["run"]["facets"] = {**one["run"]["facets"], "parent": {"run": {"runId": "another-application"}}}
+    lines = texts([application("START"), *few, *batches(200)])
+    conversion = GroupConverter(settings(), ArchiveFilter(), LATER)
+    for number, line in enumerate(lines):
+        conversion.add(ArchivedEvent(number, "f", number, line))
+    kept = conversion._converter._fold._runs
+    assert {run_id for run_id in kept if run_id.startswith("few")} == {f"few-{number}" for number in range(8)}
+    assert len(kept) < 200
+
+
+# -- Memory of events and jobs: it is bounded, and a job that differs in anything that counts is read anew
+
+
+APPS = [f"01900000-0000-7000-8000-0000000000{number}" for number in range(10, 14)]
+
+
+def job_of(events: SingleEvents, event: Json) -> JobLineage:
+    return events.job(RunEvent.parse(json.dumps(event).encode()))
+
+
+def test_lineages_without_columns_are_remembered_up_to_a_number() -> None:
+    events = SingleEvents(settings())
+    for number in range(3 * REMEMBERED):
+        (output,) = job_of(events, query(outputs=[file(f"/out/{number}")])).lineage.outputs
+        assert f"/out/{number}," in output
+        assert len(events._remembered) <= REMEMBERED
+
+
+def test_column_edges_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_event, "REMEMBERED_EDGES", 10)
+    events = SingleEvents(settings())
+    facet = column_lineage({f"c{number}": [column("/in", "x")] for number in range(4)})
+    for number in range(20):
+        job = job_of(events, query(outputs=[file(f"/out/{number}", columnLineage=facet)]))
+        assert len(job.lineage.fine_grained) == 4
+        assert len(events._remembered) <= 3
+
+
+def test_repeated_parts_of_an_event_are_not_read_again() -> None:
+    events = SingleEvents(settings())
+    first, second = (job_of(events, query(kind, outputs=[file("/out")])) for kind in ("RUNNING", "COMPLETE"))
+    assert first.lineage.outputs is second.lineage.outputs
+
+
+@pytest.mark.parametrize(("options", "is_shared"), [({}, True), ({"capture_spark_plan": True}, False)])
+def test_plans_are_not_remembered(options: dict[str, Any], is_shared: bool) -> None:
+    plan = {"spark.logicalPlan": {"plan": [{"class": "Scan"}]}}
+    job = job_of(SingleEvents(settings(**options)), query(run_facets=plan))
+    assert (type(job.definition.flow_properties) is SharedObject) is is_shared
+    assert ("spark.logicalPlan" in job.definition.flow_properties) is not is_shared
+
+
+def run_of_job(app: str, *queries: Json) -> list[bytes]:
+    """Return the texts of the events of one run of a job; its queries get ids of their own."""
+    for query_event in queries:
+        run = query_event["run"]
+        run["runId"] = run["runId"][:-6] + app[-2:] + run["runId"][-4:]
+        run["facets"]["parent"]["run"]["runId"] = app
+    return [json.dumps(event).encode() for event in whole_application(*queries, run_id=app)]
+
+
+def copy_of(second: int = 1, kind: str = "COMPLETE", run_id: str = QUERY, **facets: Json) -> Json:
+    lineage = column_lineage({"x": [column("/in", "x", "DIRECT:IDENTITY")]})
+    out = file("/out", schema=schema(("x", "int")), columnLineage=lineage)
+    return query(kind, second=second, run_id=run_id, inputs=[file("/in", **facets)], outputs=[out])
+
+
+def test_the_next_run_of_a_job_shares_its_lineage() -> None:
+    single_event._lineages.cache_clear()
+    first, second, third = (jobs(run_of_job(app, copy_of(second)))[0] for second, app in enumerate(APPS[:3], 1))
+    # What comes once is not compared.
+    assert first.lineage is not second.lineage
+    assert second.lineage is third.lineage
+    assert second.run_urn != third.run_urn
+
+
+def rdd_job(second: int) -> Json:
+    return query("START", run_id=QUERY.replace("1", "2"), second=second, job_type="RDD_JOB", inputs=[file("/out")])
+
+
+TABLE = query(run_id=QUERY.replace("1", "3"), inputs=[file("/in", symlinks=symlink("hive://m", "db.t"))])
+RUNS = {
+    "a schema": (copy_of(), copy_of(schema=schema(("x", "int")))),
+    "a failure": (copy_of(), copy_of(kind="FAIL")),
+    "no end": (copy_of(), copy_of(kind="START")),
+    "the order of a read and a write": ([rdd_job(1), copy_of(5)], [rdd_job(7), copy_of(5)]),
+}
+
+
+@pytest.mark.parametrize("difference", RUNS)
+def test_a_run_that_differs_is_read_anew(difference: str) -> None:
+    before, after = ([item] if isinstance(item, dict) else item for item in RUNS[difference])
+    ending, options = Ending(succeeded=False), {"materialize_dataset": True, "include_schema_metadata": True}
+    single_event._lineages.cache_clear()
+    (alone,) = jobs(run_of_job(APPS[0], *after), ending, **options)
+    single_event._lineages.cache_clear()
+    (_, other) = (jobs(run_of_job(app, *before), ending, **options)[0] for app in APPS[1:3])
+    (job,) = jobs(run_of_job(APPS[0], *after), ending, **options)
+    assert job.lineage is not other.lineage
+    assert proposals(job, **options) == proposals(alone, **options)
+
+
+def test_a_table_named_by_another_application_counts() -> None:
+    (_, path) = (jobs(run_of_job(app, copy_of()))[0] for app in (APPS[0], APPS[3]))
+    table, _ = jobs([*run_of_job(APPS[1], copy_of()), *run_of_job(APPS[2], TABLE)])
+    assert list(path.lineage.inputs) == [urn("file", "/in")]
+    assert list(table.lineage.inputs) == [urn("hive", "db.t")]
+
+
+def test_long_lineages_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage_module, "_MOST_COMPARED", 3)
+    _, first, second = (jobs(run_of_job(app, copy_of()))[0] for app in APPS[:3])
+    assert first.lineage is not second.lineage
+
+
+def test_no_field_of_a_run_is_forgotten_in_the_comparison() -> None:
+    # Whoever adds a field that the lineage depends on has to add it to ``lineage_key``.
+    places = {"index", "last_index", "start_ms", "end_ms", "inputs", "outputs", "checks"}
+    compared = {"job_name", "job_type", "sql", "failure", "refused", "is_logged", "started", "ended", "worked"}
+    of_evidence = {"run_id", "reported"}
+    of_job = {"flow", "parent_run_id", "app_name", "session_name", "description", "properties", "owners", "details"}
+    assert set(RunState.__struct_fields__) == places | compared | of_evidence | of_job
+    facets = {"schema", "schema_index", "columns", "lifecycle", "previous", "partitions", "layer", "gap", "is_metadata"}
+    assert set(DatasetState.__struct_fields__) == facets | {"metadata"} | {"statistics"}  # those of operations

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, EventError
+from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.conversion.builders import Json, proposals, settings

@@ -12,9 +12,9 @@ import pytest
 from datahub.metadata.schema_classes import DataProcessRunStatusClass, RunResultTypeClass
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_properties
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from tests.conversion.builders import Json, application, event, find, find_all
 from tests.oracles.strict import canonical_violations

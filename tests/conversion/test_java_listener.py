@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from datahub.utilities.urn_encoder import UrnEncoder
 
-from airflow_provider_spark_datahub.conversion.convert import convert_run_event
-from airflow_provider_spark_datahub.conversion.events import EventError
+from airflow_provider_spark_datahub.conversion import EventError, convert_run_event
 from tests.conversion.builders import CORPUS, Json, json_lines, settings
 from tests.oracles.strict import violations
 

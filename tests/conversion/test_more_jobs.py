@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import Converter, convert_events
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLineage, convert_events
 from tests.conversion.builders import APP, Json, file, proposals, query, settings, whole_application
 from tests.conversion.test_corpus import edges, expected_edges
 from tests.oracles.strict import canonical_violations

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import OperationClass, OperationTypeClass
 
-from airflow_provider_spark_datahub.conversion.convert import convert_run_event
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, convert_run_event
 from tests.conversion.builders import (
     OTHER_QUERY,
     QUERY,

@@ -7,13 +7,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.redaction import (
-    REDACTED,
-    event_without_secrets,
-    redact,
-    redact_text,
-    redacted_trace,
-)
+from airflow_provider_spark_datahub.conversion import event_without_secrets, redact_text, redacted_trace
+from airflow_provider_spark_datahub.conversion.redaction import REDACTED, redact
 
 SECRET = "hunter2"
 

@@ -1,4 +1,4 @@
-"""Details of a run from its facets."""
+"""Facets of runs: properties, details and their aspects (conversion rules, sections 5 and 6)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import convert_events, convert_run_event
-from airflow_provider_spark_datahub.conversion.facets.run import DataInterval, RunDetails
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import DataInterval, Proposal, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.events import RunEvent
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    NOT_PARTITIONED,
+    RunDetails,
+    partition_spec,
+    run_event,
+    run_properties,
+)
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.conversion.builders import (
     OTHER_QUERY,
@@ -25,9 +32,164 @@ from tests.conversion.builders import (
     proposals,
     query,
     settings,
+    spark_properties,
     whole_application,
 )
 from tests.oracles.strict import canonical_violations
+
+# -- Custom properties of jobs and flows; tags, owners and descriptions
+
+
+SPEC_KEYS = {"_producer": "https://example.com", "_schemaURL": "https://example.com"}
+
+
+def read(event: RunEvent, *, spark_plan: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the properties of the job and of the flow."""
+    return PropertyLayers.merged([PropertyLayers.of(event, spark_plan=spark_plan)])
+
+
+def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the properties of the flow and of the job."""
+    job, flow = read(parsed(run_facets=facets))
+    return flow, job
+
+
+@pytest.mark.parametrize(
+    ("facets", "expected"),
+    [
+        (
+            {"processing_engine": {"name": "spark", "version": "4.1", "openlineageAdapterVersion": "1.53"}},
+            {"processingEngine": "spark", "processingEngineVersion": "4.1", "openlineageAdapterVersion": "1.53"},
+        ),
+        (
+            {"spark_version": {"spark-version": "3.5", "openlineage-spark-version": "1.33"}},
+            {"spark-version": "3.5", "openlineage-spark-version": "1.33"},
+        ),
+        (
+            {"spark_jobDetails": {"jobId": 4, "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c", "x": 1}},
+            {"jobId": "4", "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c"},
+        ),
+        # Flattened without the keys above, as Java's toString writes the values.
+        (
+            {"spark_properties": {"properties": {"a": True, "b": 1.5, "n": {"c": [1, "x", {"k": None}]}}}},
+            {"a": "true", "b": "1.5", "c": "[1, x, {k=null}]"},
+        ),
+        # Deviation 15.
+        ({"spark_properties": {"properties": {"a": None, "b": "1"}}}, {"b": "1"}),
+        ({"spark_jobDetails": {"jobDescription": {"k": 1}}}, {"jobDescription": "{k=1}"}),
+        ({"spark_properties": None, "processing_engine": [], "spark_jobDetails": "x"}, {}),
+    ],
+)
+def test_facets_become_properties_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
+    assert both(**facets) == (expected, expected)
+
+
+def test_the_airflow_facet_has_a_dag_and_a_task() -> None:
+    facet = {"dag": {"dag_id": "d", "timetable": {"delta": 1.5}}, "task": {"task_id": "t", "retries": 2}, "x": 1}
+    assert both(airflow=facet) == ({"dag_id": "d", "delta": "1.5"}, {"task_id": "t", "retries": "2"})
+
+
+def test_unknown_sources_are_properties_of_the_job() -> None:
+    items = [{"name": "Scan", "properties": {"path": "/a"}}, None, {"type": "x"}]
+    assert both(unknownSourceAttribute={"unknownItems": items}) == ({}, {"name": "Scan", "path": "/a", "type": "x"})
+
+
+def test_application_details_are_properties_of_the_flow() -> None:
+    facet = {
+        **SPEC_KEYS,
+        "applicationId": "local-1",
+        "userName": "jane",
+        "applicationAttemptId": None,
+        "appName": "Shop",
+        "master": "local[2]",
+        "deployMode": "client",
+    }
+    flow = {"appId": "local-1", "sparkUser": "jane", "appName": "Shop", "master": "local[2]", "deployMode": "client"}
+    assert both(spark_applicationDetails=facet) == (flow, {})
+
+
+def test_the_plan_is_a_property_of_the_flow_on_request() -> None:
+    event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
+    assert read(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
+    assert read(event) == ({}, {})
+
+
+def test_secrets_in_properties_are_redacted() -> None:
+    # Deviation 7.
+    properties = {
+        "spark.db.password": "hunter2",
+        "app.pin": "hunter2",
+        "spark.redaction.regex": "(?i)pin",
+        "n": {"token": "hunter2"},
+    }
+    details = {"jobDescription": "load jdbc:x://u:hunter2@h", "jobCallSite": "x"}
+    flow, job = both(
+        spark_properties={"properties": properties},
+        spark_jobDetails=details,
+        airflow={"dag": {"secret": "hunter2"}, "task": {"env": "password=hunter2", "list": [{"password": "hunter2"}]}},
+        spark_applicationDetails={"appToken": "hunter2", "conf": {"password": "hunter2"}},
+        unknownSourceAttribute={"unknownItems": [{"properties": {"password": "hunter2", "url": "a://b:hunter2@c"}}]},
+    )
+    assert "hunter2" not in str((flow, job))
+    assert flow["spark.db.password"] == flow["app.pin"] == job["token"] == REDACTED
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("['b', 'a']", ["b", "a"]),
+        ("[]", []),
+        (["b", "", " ", " c ", None, 1], ["b", "c"]),
+        ("[a", None),
+        ("'x'", None),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_airflow_tags_are_read(tags: Any, expected: list[str] | None) -> None:
+    assert parsed(run_facets={"airflow": {"dag": {"tags": tags}}}).airflow_tags == expected
+
+
+@pytest.mark.parametrize(
+    ("facet", "expected"),
+    [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
+)
+def test_descriptions_are_read(facet: Any, expected: str | None) -> None:
+    assert parsed(job_facets={"documentation": facet}).description == expected
+
+
+@pytest.mark.parametrize(
+    ("facet", "expected"),
+    [
+        ({"owners": [{"name": "bob", "type": "MAINTAINER"}, {"name": "team:x"}]}, ["bob", "team:x"]),
+        ({"owners": [None, {}, {"name": None}, {"name": " "}]}, []),
+        ({"owners": None}, []),
+        (None, []),
+    ],
+)
+def test_owners_are_read(facet: Any, expected: list[str]) -> None:
+    assert parsed(job_facets={"ownership": facet}).owner_names == tuple(expected)
+
+
+def test_an_event_without_facets_has_no_properties() -> None:
+    assert both() == ({}, {})
+    assert spark_properties() == {"spark_properties": {"properties": {}}}
+
+
+def test_values_that_are_nested_too_deeply_are_left_out() -> None:
+    deep: Any = "leaf"
+    for _ in range(400):
+        deep = {"k": [deep]}
+    facets = {**spark_properties(a=[deep], b={"c": deep}, d="kept"), "spark.logicalPlan": {"plan": deep}}
+    job, flow = read(parsed(run_facets=facets), spark_plan=True)
+    assert job["d"] == "kept"
+    assert job["a"].count("{k=") + job["a"].count("[") == 51
+    assert "…" in job["a"]
+    assert "…" in flow["spark.logicalPlan"]
+
+
+# -- Details of a run from its facets
+
 
 DETAILS: Json = {
     "applicationId": "app-1",
@@ -207,3 +369,70 @@ def test_written_partitions_are_the_partition_spec() -> None:
 def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
     output = {**dataset("file", "/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     assert only_job(whole_application(query(outputs=[output]))).lineage.partitions == ()
+
+
+# -- Aspects of a DataProcessInstance, as GMS indexes them and acryl-datahub writes them
+
+
+RUN = "urn:li:dataProcessInstance:r"
+SECOND, MINUTE, HOUR, ONE_DAY = 1_000, 60_000, 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "unit", "multiple"),
+    [
+        (SECOND, "SECOND", 1),
+        (90 * SECOND, "SECOND", 90),
+        (15 * MINUTE, "MINUTE", 15),
+        (HOUR, "HOUR", 1),
+        (36 * HOUR, "HOUR", 36),
+        (ONE_DAY, "DAY", 1),
+        (7 * ONE_DAY, "WEEK", 1),
+        # A month has no length of its own: January is 31 days.
+        (31 * ONE_DAY, "DAY", 31),
+    ],
+)
+def test_granularity_is_in_the_coarsest_unit(length_ms: int, unit: str, multiple: int) -> None:
+    assert DataInterval(START_MS, START_MS + length_ms).granularity == {"unit": unit, "multiple": multiple}
+
+
+@pytest.mark.parametrize("length_ms", [0, -ONE_DAY, 1, 1_500])
+def test_a_moment_has_no_partition(length_ms: int) -> None:
+    # Airflow gives a manual run an interval of length zero.
+    interval = DataInterval(START_MS, START_MS + length_ms)
+    assert interval.granularity is None
+    assert partition_spec(interval) == NOT_PARTITIONED
+
+
+def test_a_partition_has_no_time_beside_its_name() -> None:
+    # GMS fails to index a time-series aspect that has both (``TimeseriesAspectTransformer``).
+    assert partition_spec(DataInterval(START_MS, START_MS + ONE_DAY)) == {
+        "partition": "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
+        "type": "PARTITION",
+    }
+
+
+def test_partitions_that_the_producer_names_count_before_the_interval() -> None:
+    spec = partition_spec(DataInterval(START_MS, START_MS + ONE_DAY), ("day=2", "day=1"))
+    assert spec == {"partition": "day=1,day=2", "type": "PARTITION"}
+
+
+def test_aspects_equal_those_of_the_sdk() -> None:
+    events = [
+        run_event(RUN, START_MS, "STARTED", interval=DataInterval(START_MS, START_MS + HOUR), attempt=1),
+        run_event(
+            RUN,
+            START_MS + 1,
+            "COMPLETE",
+            result={"type": "FAILURE", "nativeResultType": "ABORT"},
+            kind="ABORT",
+            partitions=("p",),
+            durationMillis=1,
+            externalUrl="http://af/log",
+        ),
+    ]
+    properties = run_properties(
+        RUN, name="r", created_ms=None, custom={"a": "b"}, url="http://x/", run_type="STREAMING"
+    )
+    assert [problem for each in (*events, *properties) for problem in canonical_violations(each.to_obj())] == []
+    assert [event.aspect["messageId"] for event in events] == ["STARTED 1", "ABORT"]

@@ -16,8 +16,7 @@ from datahub.metadata.schema_classes import (
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import DataInterval, Ending, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowInfo,
     AirflowSite,
@@ -28,7 +27,6 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     owner_urns,
     tag_urns,
 )
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from tests.conversion.builders import (
     START_MS,
     file,

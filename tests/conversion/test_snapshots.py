@@ -10,10 +10,16 @@ from typing import Any, Literal
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.aspects import patched_edges, retractions
-from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS, Conversion, Converter
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
+from airflow_provider_spark_datahub.conversion import (
+    Conversion,
+    Converter,
+    Ending,
+    JobLineage,
+    Proposal,
+    patched_edges,
+    retractions,
+)
+from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS
 from tests.conversion.builders import (
     APP,
     CORPUS,

@@ -14,8 +14,7 @@ from typing import Any
 import datahub.metadata
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import convert_events
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, convert_events
 from tests.conversion.builders import settings
 from tests.conversion.test_corpus import CONFIGURATIONS
 from tests.oracles.strict import violations

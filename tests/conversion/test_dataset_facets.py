@@ -1,0 +1,573 @@
+"""Facets of datasets: schemas, documentation, owners, tags, tests, statistics (conversion rules, section 4)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from datahub.metadata.schema_classes import OwnerClass, OwnershipSourceClass, SchemaMetadataClass, TagAssociationClass
+from datahub.specific.dataset import DatasetPatchBuilder
+from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
+from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
+
+from airflow_provider_spark_datahub.conversion import DatasetId, Proposal, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.events import Facets, RunEvent
+from airflow_provider_spark_datahub.conversion.facets.dataset import (
+    DatasetFacets,
+    DatasetMetadata,
+    OutputStatistics,
+    schema_metadata,
+)
+from tests.conversion.builders import (
+    APP,
+    OTHER_QUERY,
+    START_MS,
+    Json,
+    application,
+    column,
+    column_lineage,
+    dataset,
+    event,
+    file,
+    find,
+    find_all,
+    only_job,
+    proposals,
+    query,
+    schema,
+    settings,
+    symlink,
+    urn,
+    whole_application,
+)
+from tests.oracles.strict import canonical_violations
+
+# -- ``schemaMetadata`` (Deviation 1)
+
+
+PLATFORM = "urn:li:dataPlatform:s3"
+
+
+def metadata(*fields: tuple[str, str] | Json) -> Json:
+    aspect = schema_metadata(schema(*fields), PLATFORM)
+    assert aspect is not None
+    return aspect
+
+
+def kind(field: Json) -> str:
+    (name,) = field["type"]["type"]
+    return str(name).removeprefix("com.linkedin.schema.")
+
+
+@pytest.mark.parametrize(
+    ("native", "expected"),
+    [
+        *((native, "StringType") for native in ("string", "STRING", "char(3)", "varchar(10)")),
+        *(
+            (native, "NumberType")
+            for native in ("byte", "short", "int", "integer", "long", "bigint", "float", "double")
+        ),
+        *((native, "NumberType") for native in ("tinyint", "smallint", "decimal(10,2)", "decimal(38, 18)", "decimal")),
+        ("boolean", "BooleanType"),
+        ("date", "DateType"),
+        *((native, "TimeType") for native in ("timestamp", "timestamp_ntz", "timestamp_ltz")),
+        *((native, "TimeType") for native in ("interval", "interval day to second", "interval year to month")),
+        ("binary", "BytesType"),
+        ("array", "ArrayType"),
+        ("array<string>", "ArrayType"),
+        ("map<string,int>", "MapType"),
+        ("struct<a:int>", "RecordType"),
+        ("variant", "RecordType"),
+        ("void", "NullType"),
+        ("no such type", "NullType"),
+    ],
+)
+def test_types_are_mapped(native: str, expected: str) -> None:
+    (field,) = metadata(("c", native))["fields"]
+    assert (field["fieldPath"], field["nativeDataType"], kind(field)) == ("c", native, expected)
+
+
+def test_the_schema_aspect_equals_acryl_datahubs() -> None:
+    aspect = metadata({"name": "id", "type": "long", "description": "key"}, ("at", "timestamp"))
+    assert {key: aspect[key] for key in ("schemaName", "platform", "version", "hash")} == {
+        "schemaName": "",
+        "platform": PLATFORM,
+        "version": 1,
+        "hash": "",
+    }
+    # The fields as they came, as the Java listener writes them.
+    assert aspect["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"] == (
+        '[{"name":"id","type":"long","description":"key"},{"name":"at","type":"timestamp"}]'
+    )
+    assert SchemaMetadataClass.from_obj(aspect, tuples=False).validate()
+
+
+def open_lineage(hive_type: str) -> Json:
+    """Return a Hive type as OpenLineage's Spark listener writes a field's type, with nested fields below."""
+    name, _, inside = hive_type.partition("<")
+    parts = _split(inside.removesuffix(">")) if inside else []
+    if name == "struct":
+        children = [{"name": part.partition(":")[0], **open_lineage(part.partition(":")[2])} for part in parts]
+    elif name == "array":
+        children = [{"name": "_element", **open_lineage(parts[0])}]
+    elif name == "map":
+        children = [{"name": side, **open_lineage(part)} for side, part in zip(("key", "value"), parts, strict=True)]
+    else:
+        return {"type": hive_type}
+    return {"type": name, "fields": children}
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside of brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+@pytest.mark.parametrize(
+    "hive_type",
+    [
+        "struct<a:int,b:struct<c:string>>",
+        "struct<a:array<int>,m:map<string,string>,d:decimal(3,1),f:float,x:boolean,day:date>",
+        "array<string>",
+        "array<struct<a:int>>",
+        "array<array<struct<x:int>>>",
+        "map<string,int>",
+        "map<string,struct<a:int>>",
+        "array<map<string,struct<a:bigint>>>",
+    ],
+)
+def test_nested_field_paths_equal_acryl_datahubs(hive_type: str) -> None:
+    fields = metadata({"name": "c", **open_lineage(hive_type)})["fields"]
+    expected = get_schema_fields_for_hive_column("c", hive_type)
+    assert [(field["fieldPath"], f"{kind(field)}Class") for field in fields] == [
+        (field.fieldPath, type(field.type.type).__name__) for field in expected
+    ]
+
+
+@pytest.mark.parametrize("element", ["_element", "element", "array_element", "item"])
+def test_elements_of_arrays_may_have_any_name(element: str) -> None:
+    field = {"name": "c", "type": "array", "fields": [{"name": element, "type": "int"}]}
+    (described,) = metadata(field)["fields"]
+    assert described["fieldPath"] == "[version=2.0].[type=struct].[type=array].[type=int].c"
+    assert described["type"]["type"] == {"com.linkedin.schema.ArrayType": {"nestedType": ["int"]}}
+
+
+def test_fields_of_a_struct_may_be_right_below_its_array() -> None:
+    field = {"name": "c", "type": "array", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "date"}]}
+    assert [re.sub(r"\[[^]]*]\.", "", each["fieldPath"]) for each in metadata(field)["fields"]] == ["c", "c.a", "c.b"]
+
+
+def test_maps_have_keys_and_values() -> None:
+    children = [{"name": "key", "type": "int"}, {"name": "value", "type": "double"}]
+    (described,) = metadata({"name": "c", "type": "map", "fields": children})["fields"]
+    assert described["type"]["type"] == {"com.linkedin.schema.MapType": {"keyType": "int", "valueType": "double"}}
+
+
+@pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
+def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
+    assert schema_metadata(facet, PLATFORM) is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [None, 1, {}, {"name": None, "type": "int"}, {"name": ""}, {"type": "int"}],
+)
+def test_a_broken_field_affects_no_other(broken: Any) -> None:
+    # Deviation 15.
+    facet = {"fields": [broken, {"name": "a", "type": "int"}]}
+    aspect = schema_metadata(facet, PLATFORM)
+    assert aspect is not None
+    assert [field["fieldPath"] for field in aspect["fields"]] == ["a"]
+
+
+@pytest.mark.parametrize("broken", [{}, {"type": None}, {"type": 1}, {"type": "struct", "fields": None}])
+def test_a_field_without_type_keeps_its_name(broken: Json) -> None:
+    # Deviation 15.
+    (field,) = metadata({"name": "a", **broken})["fields"]
+    assert field["fieldPath"] == "a"
+    assert field["nativeDataType"] == (broken["type"] if broken.get("fields", 0) is None else "")
+
+
+def test_a_field_path_is_written_once() -> None:
+    # GMS refuses a schema with the same path twice; the first field counts.
+    (field,) = metadata(("a", "int"), ("a", "string"))["fields"]
+    assert kind(field) == "NumberType"
+
+
+def test_a_schema_may_have_no_fields() -> None:
+    assert metadata()["fields"] == []
+    assert json.loads(metadata()["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) == []
+
+
+def test_a_struct_deeper_than_any_table_is_cut() -> None:
+    field: Json = {"name": "leaf", "type": "int"}
+    for _ in range(400):
+        field = {"name": "s", "type": "struct", "fields": [field]}
+    aspect = schema_metadata({"fields": [field]}, PLATFORM)
+    assert aspect is not None
+    assert len(aspect["fields"]) == 51
+
+
+NESTED: list[Json] = [
+    {"name": "tags", "type": "array<string>", "fields": [{"name": "_element", "type": "string"}]},
+    {
+        "name": "items",
+        "type": "array",
+        "fields": [{"name": "_element", "type": "struct", "fields": [{"name": "sku", "type": "string"}]}],
+    },
+    {"name": "price", "type": "struct", "fields": [{"name": "amount", "type": "decimal(10,2)"}]},
+    {
+        "name": "labels",
+        "type": "map",
+        "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "int"}],
+    },
+]
+
+
+def test_columns_of_nested_types_match_their_lineage() -> None:
+    # DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's name).
+    names = ["id", *(field["name"] for field in NESTED)]
+    lineage = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names})
+    output = file("/z", schema=schema(("id", "long"), *NESTED), columnLineage=lineage)
+    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    found = proposals(only_job(whole_application(query(outputs=[output])), **options), **options)
+    fields = find(found, "schemaMetadata").aspect["fields"]
+    assert any(field["fieldPath"].startswith("[version=2.0]") for field in fields)
+    simple = [get_simple_field_path_from_v2_field_path(field["fieldPath"]) for field in fields]
+    assert simple == ["id", "tags", "items", "items.sku", "price", "price.amount", "labels"]
+    shown = {f"urn:li:schemaField:({urn('file', '/z')},{path})" for path in simple if "." not in path}
+    edges = find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]
+    assert {downstream for edge in edges for downstream in edge["downstreams"]} == shown
+
+
+def test_a_column_whose_name_is_not_text_is_left_out() -> None:
+    # Iceberg's own columns are left out by name, and a name may be a list.
+    fields = [{"name": ["evil"], "type": "int"}, {"name": "_file", "type": "string"}, {"name": "id", "type": "int"}]
+    table = file("/ice", schema={"fields": fields}, storage={"storageLayer": "iceberg"})
+    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    found = proposals(only_job(whole_application(query(outputs=[table])), **options), **options)
+    fields = find(found, "schemaMetadata").aspect["fields"]
+    assert [field["fieldPath"].rpartition(".")[2] for field in fields] == ["id"]
+
+
+# -- Documentation, owners and tags of datasets, spelled as acryl-datahub's own patch builder spells them
+
+
+TARGET = urn("file", "/z")
+JANE, DATA = "urn:li:corpuser:jane", "urn:li:corpGroup:data/eng"
+ALL: Json = {"capture_dataset_documentation": True, "capture_dataset_owners": True, "capture_dataset_tags": True}
+WITH_SCHEMAS: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+ADDRESS: Json = {
+    "name": "address",
+    "type": "struct",
+    "fields": [{"name": "zip", "type": "string", "description": "ZIP"}],
+}
+FACETS: Json = {
+    "documentation": {"description": "All orders, 1/day"},
+    "ownership": {"owners": [{"name": "jane", "type": "DATA_STEWARD"}, {"name": "team:data/eng"}]},
+    "tags": {
+        "tags": [
+            {"key": "pii", "value": "true", "source": "SPARK"},
+            {"key": "tier", "value": "1/2"},
+            {"key": "email", "value": "true", "field": "mail"},
+            {"key": "geo", "value": "", "field": "address.zip"},
+        ]
+    },
+    "schema": schema({"name": "mail", "type": "string", "description": "Address "}, ("id", "long"), ADDRESS),
+}
+
+
+def written(*datasets: Json, inputs: list[Json] | None = None, **options: Any) -> list[Proposal]:
+    events = whole_application(query(inputs=inputs or [], outputs=datasets))
+    found = proposals(only_job(events, **options), **options)
+    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
+    return found
+
+
+def patches(found: list[Proposal], dataset: str = TARGET) -> dict[str, Any]:
+    return {each.aspect_name: each.aspect for each in found if each.entity_urn == dataset}
+
+
+def built(builder: DatasetPatchBuilder) -> dict[str, Any]:
+    return {
+        str(mcp.aspectName): json.loads(mcp.aspect.value) for mcp in builder.build() if mcp.aspect and mcp.aspectName
+    }
+
+
+def owner(who: str, kind: str) -> OwnerClass:
+    return OwnerClass(owner=who, type=kind, source=OwnershipSourceClass(type="SERVICE"))
+
+
+def test_patches_equal_those_of_acryl_datahub() -> None:
+    expected = DatasetPatchBuilder(TARGET).set_description("All orders, 1/day")
+    expected.add_owner(owner(JANE, "DATA_STEWARD")).add_owner(owner(DATA, "TECHNICAL_OWNER"))
+    expected.add_tag(TagAssociationClass("urn:li:tag:pii")).add_tag(TagAssociationClass("urn:li:tag:tier:1/2"))
+    found = written(file("/z", **FACETS), **ALL)
+    assert patches(found) == built(expected)
+    assert {each.change_type for each in found if each.entity_urn == TARGET} == {"PATCH"}
+
+
+@pytest.mark.parametrize(
+    ("option", "aspect"),
+    [
+        ("capture_dataset_documentation", "datasetProperties"),
+        ("capture_dataset_owners", "ownership"),
+        ("capture_dataset_tags", "globalTags"),
+    ],
+)
+def test_each_setting_writes_its_aspect(option: str, aspect: str) -> None:
+    options: Json = {option: True}
+    assert list(patches(written(file("/z", **FACETS), **options))) == [aspect]
+
+
+def test_metadata_is_off_by_default() -> None:
+    assert patches(written(file("/z", **FACETS))) == {}
+    bare = {"schema": schema(("mail", "string"), ("id", "long"), {**ADDRESS, "fields": [ADDRESS["fields"][0]]})}
+    plain = find(written(file("/z", **FACETS), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
+    assert plain == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
+
+
+def test_inputs_have_metadata_too() -> None:
+    found = written(inputs=[file("/a", **FACETS)], **ALL)
+    assert list(patches(found, urn("file", "/a"))) == ["datasetProperties", "ownership", "globalTags"]
+
+
+def test_field_metadata_is_part_of_the_schema() -> None:
+    options = ALL | WITH_SCHEMAS
+    fields = find(written(file("/z", **FACETS), **options), "schemaMetadata").aspect["fields"]
+    described = {field["fieldPath"]: (field.get("description"), field.get("globalTags")) for field in fields}
+    assert described == {
+        "mail": ("Address", {"tags": [{"tag": "urn:li:tag:email"}]}),
+        "id": (None, None),
+        "[version=2.0].[type=struct].[type=struct].address": (None, None),
+        "[version=2.0].[type=struct].[type=struct].address.[type=string].zip": (
+            "ZIP",
+            {"tags": [{"tag": "urn:li:tag:geo"}]},
+        ),
+    }
+
+
+def test_the_last_facet_counts_and_a_missing_one_removes_nothing() -> None:
+    said = [{"documentation": {"description": "old"}}, {"documentation": {"description": "new"}}, {}]
+    events = [
+        application("START"),
+        *(query("RUNNING", second=second, outputs=[file("/z", **facets)]) for second, facets in enumerate(said)),
+        query("COMPLETE", second=9),
+        application("COMPLETE", second=59),
+    ]
+    texts = [json.dumps(each).encode() for each in events]
+    for sent in (events, texts):
+        found = proposals(only_job(sent, **ALL), **ALL)
+        assert find(found, "datasetProperties").aspect == [{"op": "add", "path": "/description", "value": "new"}]
+
+
+def test_the_later_of_two_paths_to_a_table_counts() -> None:
+    # In any order: the table's second path comes again after the first.
+    said = [("/w/t", "one"), ("/v/t", "two"), ("/w/t", "three")]
+    queries = [
+        query(
+            "RUNNING",
+            second=second,
+            outputs=[file(path, symlinks=symlink("hive://x", "db.t"), documentation={"description": text})],
+        )
+        for second, (path, text) in enumerate(said)
+    ]
+    found = proposals(only_job(whole_application(*queries, query(second=9)), **ALL), **ALL)
+    assert find(found, "datasetProperties").aspect[0]["value"] == "three"
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ({"name": "jane"}, (JANE, "TECHNICAL_OWNER")),
+        ({"name": "user:jane", "type": "business owner"}, (JANE, "BUSINESS_OWNER")),
+        ({"name": "group:a,b", "type": "CUSTOM"}, ("urn:li:corpGroup:a%2Cb", "TECHNICAL_OWNER")),
+        ({"name": "urn:li:corpuser:jane", "type": "MAINTAINER"}, (JANE, "TECHNICAL_OWNER")),
+        ({"name": "urn:li:corpuser:a(b"}, ("urn:li:corpuser:a%28b", "TECHNICAL_OWNER")),
+        ({"name": "urn:li:dataset:x"}, None),
+        ({"name": "user:"}, None),
+        ({"name": " "}, None),
+        ({"name": 7}, None),
+        ({"name": "x" * 600}, None),
+        ({}, None),
+    ],
+)
+def test_owners_become_users_and_groups(listed: Json, expected: tuple[str, str] | None) -> None:
+    facets = {"ownership": {"owners": [listed, listed, None]}}
+    assert DatasetMetadata.read(facets).owners == ((expected,) if expected else ())
+    written(file("/z", **facets), **ALL)
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ({"key": "pii"}, "urn:li:tag:pii"),
+        ({"key": "pii", "value": "TRUE"}, "urn:li:tag:pii"),
+        ({"key": "pii", "value": "false"}, "urn:li:tag:pii:false"),
+        ({"key": "a,b", "value": "(c)"}, "urn:li:tag:a%2Cb:%28c%29"),
+        ({"key": "urn:li:tag:pii", "value": "true"}, "urn:li:tag:pii"),
+        ({"key": "urn:li:tag:"}, None),
+        ({"key": ""}, None),
+        ({"key": 7, "value": "x"}, None),
+        ({"key": "x" * 600}, None),
+    ],
+)
+def test_tags_have_keys_and_values(listed: Json, expected: str | None) -> None:
+    facets = {"tags": {"tags": [listed, listed, "x"]}}
+    assert DatasetMetadata.read(facets).tags == ((expected,) if expected else ())
+    written(file("/z", **facets), **ALL)
+
+
+@pytest.mark.parametrize("broken", [None, 7, [], "x", {"description": 7, "owners": {}, "tags": None}])
+def test_a_broken_facet_affects_no_other(broken: Any) -> None:
+    assert patches(written(file("/z", documentation=broken, ownership=broken, tags=broken), **ALL)) == {}
+    good = {"documentation": {"description": "x"}, "ownership": broken, "tags": broken}
+    assert list(patches(written(file("/z", **good), **ALL))) == ["datasetProperties"]
+
+
+def test_a_dataset_of_a_failed_query_gets_nothing() -> None:
+    events = whole_application(query("FAIL", outputs=[file("/z", **FACETS)]))
+    assert find_all(proposals(only_job(events, **ALL), **ALL), "datasetProperties") == []
+
+
+# -- Data-quality checks as the test results of a run
+
+
+ON = settings(capture_test_results=True)
+ORDERS = "urn:li:test:postgres.shop.public.orders"
+
+
+def checked(*assertions: Json, as_input_facet: bool = True) -> Json:
+    facets = {"dataQualityAssertions": {"assertions": list(assertions)}}
+    stored = dataset("postgres://db", "shop.orders", **({} if as_input_facet else facets))
+    return {**stored, "inputFacets": facets} if as_input_facet else stored
+
+
+def results(*events: Json) -> Json:
+    found = convert_events([json.dumps(event).encode() for event in events], ON).proposals(ON)
+    return of(found)
+
+
+def of(found: list[Proposal]) -> Json:
+    assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
+    written = find_all(found, "testResults")
+    assert {each.entity_urn for each in written} <= {f"urn:li:dataProcessInstance:{run}" for run in (APP, OTHER_QUERY)}
+    return written[0].aspect if written else {}
+
+
+def names(result: Json, kind: str) -> list[str]:
+    return [test["test"] for test in result[kind]]
+
+
+@pytest.mark.parametrize("as_input_facet", [True, False])
+def test_assertions_of_a_dataset_are_test_results(as_input_facet: bool) -> None:
+    read = checked(
+        {"assertion": "not_null", "success": True, "column": "id"},
+        {"assertion": "row_count", "success": False},
+        {"assertion": "custom_sql", "name": "no_orphans", "success": True, "severity": "warn"},
+        as_input_facet=as_input_facet,
+    )
+    result = results(*whole_application(query(inputs=[read])))
+    assert names(result, "failing") == [f"{ORDERS}.row_count"]
+    assert names(result, "passing") == [f"{ORDERS}.id.not_null", f"{ORDERS}.no_orphans"]
+    stamp = {"time": START_MS + 59_000, "actor": "urn:li:corpuser:datahub"}
+    assert result["failing"][0] == {"test": f"{ORDERS}.row_count", "type": "FAILURE", "lastComputed": stamp}
+
+
+def test_tests_of_a_run_are_test_results() -> None:
+    tests = [
+        {"name": "a", "status": "pass"},
+        {"name": "b", "status": "fail", "severity": "warn"},
+        {"name": "c", "status": "skip"},
+        {"name": "", "status": "pass"},
+        None,
+    ]
+    result = results(*whole_application(query(run_facets={"test": {"tests": tests}})))
+    assert (names(result, "failing"), names(result, "passing")) == (["urn:li:test:b"], ["urn:li:test:a"])
+
+
+def test_the_last_result_of_a_repeated_check_counts() -> None:
+    first, again = (checked({"assertion": "unique", "success": success}) for success in (False, True))
+    result = results(*whole_application(query(inputs=[first]), query(run_id=OTHER_QUERY, inputs=[again], second=2)))
+    assert (names(result, "failing"), names(result, "passing")) == ([], [f"{ORDERS}.unique"])
+
+
+def test_single_events_have_test_results() -> None:
+    # Two events that differ only in the run's own tests.
+    for status, kind in (("pass", "passing"), ("fail", "failing")):
+        sent = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
+        assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
+
+
+@pytest.mark.parametrize(
+    "facet",
+    [
+        None,
+        [],
+        {"assertions": None},
+        {"assertions": [None, {"assertion": "x"}, {"assertion": "x", "success": "yes"}, {"success": True}]},
+    ],
+)
+def test_assertions_without_a_result_are_left_out(facet: Any) -> None:
+    read = {**dataset("postgres://db", "shop.orders"), "inputFacets": {"dataQualityAssertions": facet}}
+    assert results(*whole_application(query(inputs=[read]))) == {}
+
+
+def test_gms_keeps_a_check_with_a_long_name() -> None:
+    result = results(*whole_application(query(inputs=[checked({"assertion": "x" * 600, "success": True})])))
+    (urn,) = names(result, "passing")
+    assert len(urn) <= 512
+
+
+def test_test_results_are_off_by_default() -> None:
+    events = whole_application(query(inputs=[checked({"assertion": "unique", "success": True})]))
+    assert find_all(convert_events(events, settings()).proposals(settings()), "testResults") == []
+
+
+# -- Statistics and lifecycle of an output
+
+
+@pytest.mark.parametrize(
+    ("output_facets", "expected"),
+    [
+        ({"outputStatistics": {"rowCount": 5, "size": 70, "fileCount": 1}}, (5, 70, 1)),
+        ({"outputStatistics": {"rowCount": 0, "size": None}}, (0, None, None)),
+        ({"outputStatistics": {"rowCount": -1, "size": "7", "fileCount": True}}, (None, None, None)),
+        ({"outputStatistics": {"rowCount": 2**63 - 1, "size": 2**63, "fileCount": 1.5}}, (2**63 - 1, None, None)),
+        ({"outputStatistics": None}, (None, None, None)),
+        ({"outputStatistics": [1]}, (None, None, None)),
+        ({}, (None, None, None)),
+        (None, (None, None, None)),
+        ([], (None, None, None)),
+    ],
+)
+def test_statistics_are_read_tolerantly(output_facets: Any, expected: tuple[int | None, ...]) -> None:
+    sent = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
+    from_text, from_object = RunEvent.parse(json.dumps(sent).encode()), RunEvent.parse(sent)
+    for read in (from_text, from_object):
+        assert OutputStatistics.read(read.outputs[0].output_facets) == OutputStatistics(*expected)
+
+
+@pytest.mark.parametrize(
+    ("facet", "change", "previous"),
+    [
+        ({"lifecycleStateChange": "drop"}, "DROP", None),
+        ({"lifecycleStateChange": 7, "previousIdentifier": "x"}, "", None),
+        (
+            {"lifecycleStateChange": "RENAME", "previousIdentifier": {"namespace": "file", "name": "/a"}},
+            "RENAME",
+            DatasetId("file", "/a"),
+        ),
+        ({"previousIdentifier": {"namespace": "file", "name": None}}, "", None),
+    ],
+)
+def test_lifecycle_changes_are_read_tolerantly(facet: Any, change: str, previous: DatasetId | None) -> None:
+    assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, previous, "")
