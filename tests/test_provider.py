@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager, read_defaults_of_providers
+from tests.cases import cases
 
 PACKAGE = "airflow-provider-spark-datahub"
 
@@ -189,16 +190,7 @@ def test_version_is_the_packages() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "host"),
-    [
-        ("datahub-rest", "http://gms:8080"),
-        ("datahub-kafka", "broker:9092"),
-        ("datahub-file", "/data/lineage.jsonl"),
-        ("datahub-object-store", "s3://bucket/lineage"),
-        ("openlineage", "http://marquez:5000"),
-    ],
-)
+@cases("provider")
 def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": name, "host": host}))

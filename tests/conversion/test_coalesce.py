@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.runs.coalesce import RunResult
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -162,20 +163,7 @@ def test_incomplete_runs_only_add_edges(events: list[Json], ending: Ending) -> N
 SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out")])
 
 
-@pytest.mark.parametrize(
-    ("listed", "inputs"),
-    [
-        # Deviation 5: file listing and schema inference, reading back the own output.
-        ("/lake/raw", ["/lake/raw/orders.csv"]),
-        ("/lake/raw/", ["/lake/raw/orders.csv"]),
-        ("/lake/raw/orders.csv", ["/lake/raw/orders.csv"]),
-        ("/lake/out", ["/lake/raw/orders.csv"]),
-        # True reads.
-        ("/lake/raw/orders.csv/part", ["/lake/raw/orders.csv", "/lake/raw/orders.csv/part"]),
-        ("/lake/ra", ["/lake/ra", "/lake/raw/orders.csv"]),
-        ("/elsewhere", ["/elsewhere", "/lake/raw/orders.csv"]),
-    ],
-)
+@cases("coalesce")
 def test_phantom_reads_are_dropped(listed: str, inputs: list[str]) -> None:
     for queries in itertools.permutations([SQL_READ, rdd(file(listed))]):
         assert list(only_job(whole_application(*queries)).lineage.inputs) == file_urns(*inputs)
@@ -186,17 +174,7 @@ FILE_READ = query(
 )
 
 
-@pytest.mark.parametrize(
-    ("of_rows", "inputs"),
-    [
-        # OpenLineage names the folder of a file whose rows an RDD gave to a query, without a schema.
-        (file("/lake/raw"), ["/lake/raw/orders.csv"]),
-        # True reads.
-        (file("/lake/raw", schema=schema(("id", "int"))), ["/lake/raw", "/lake/raw/orders.csv"]),
-        (file("/lake"), ["/lake", "/lake/raw/orders.csv"]),
-        (file("/lake/raw/orders"), ["/lake/raw/orders", "/lake/raw/orders.csv"]),
-    ],
-)
+@cases("coalesce")
 def test_the_folder_of_a_file_that_an_rdd_read_is_not_an_input(of_rows: Json, inputs: list[str]) -> None:
     write = query(run_id=OTHER_QUERY, inputs=[of_rows], outputs=[file("/lake/mapped")], second=2)
     for queries in itertools.permutations([FILE_READ, write]):

@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import (
     TextLimit,
 )
 from airflow_provider_spark_datahub.conversion.events import EventDataset, Facets
+from tests.cases import cases
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
 
 OUTPUT = urn("hive", "db.t")
@@ -64,27 +65,7 @@ def test_a_column_has_one_fine_grained_lineage() -> None:
     assert FineGrainedLineageClass.from_obj(lineage).validate()
 
 
-@pytest.mark.parametrize(
-    ("transformations", "sql", "expected"),
-    [
-        # CaptureTransformOption, CaptureSQLJobFacet of the Java listener's tests.
-        (["DIRECT:IDENTITY", "INDIRECT:FILTER"], "", "DIRECT:IDENTITY,INDIRECT:FILTER"),
-        (
-            ["DIRECT:IDENTITY", "INDIRECT:FILTER"],
-            "SELECT age, name FROM people WHERE age > 18",
-            "-- DIRECT:IDENTITY,INDIRECT:FILTER\nSELECT age, name FROM people WHERE age > 18",
-        ),
-        ([], "SELECT 1", "SELECT 1"),
-        ([], "  ", ""),
-        ([], "", ""),
-        # Distinct, sorted ignoring case.
-        (
-            ["INDIRECT:JOIN", "direct:x", "INDIRECT:JOIN", "DIRECT:IDENTITY"],
-            "",
-            "DIRECT:IDENTITY,direct:x,INDIRECT:JOIN",
-        ),
-    ],
-)
+@cases("columns")
 def test_transformations_are_written_as_text(transformations: list[str], sql: str, expected: str) -> None:
     (lineage,) = lineages(read(column_lineage({"z": [column("/a", "x", *transformations)]}), sql))
     assert lineage["transformOperation"] == expected
@@ -158,17 +139,7 @@ def test_a_direct_input_of_the_whole_dataset_is_an_input_but_has_no_column_edges
     assert [dataset.name for dataset in columns.inputs] == ["/a", "/b"]
 
 
-@pytest.mark.parametrize(
-    "facet",
-    [
-        {},
-        {"fields": None},
-        {"fields": {}},
-        {"fields": []},
-        {"fields": None, "dataset": None},
-        {"fields": {}, "dataset": [None, {}]},
-    ],
-)
+@cases("columns")
 def test_empty_facets_give_no_lineage(facet: Json) -> None:
     assert read(facet) is None
 

@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.conversion import (
     convert_run_event,
 )
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -223,16 +224,7 @@ def test_a_single_event_is_converted_as_its_query() -> None:
     assert find(found, "dataProcessInstanceProperties").entity_urn == f"urn:li:dataProcessInstance:{QUERY}"
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "result"),
-    [
-        ("START", "STARTED", None),
-        ("RUNNING", "STARTED", None),
-        ("COMPLETE", "COMPLETE", {"type": "SUCCESS", "nativeResultType": "COMPLETE"}),
-        ("FAIL", "COMPLETE", {"type": "FAILURE", "nativeResultType": "FAIL"}),
-        ("ABORT", "COMPLETE", {"type": "FAILURE", "nativeResultType": "ABORT"}),
-    ],
-)
+@cases("convert")
 def test_event_types_map_to_run_events(kind: str, status: str, result: Any) -> None:
     # The table of section 6.
     aspect = find(convert_run_event(event(kind), settings()), "dataProcessInstanceRunEvent").aspect

@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     schema_metadata,
 )
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -61,29 +62,7 @@ def kind(field: Json) -> str:
     return str(name).removeprefix("com.linkedin.schema.")
 
 
-@pytest.mark.parametrize(
-    ("native", "expected"),
-    [
-        *((native, "StringType") for native in ("string", "STRING", "char(3)", "varchar(10)")),
-        *(
-            (native, "NumberType")
-            for native in ("byte", "short", "int", "integer", "long", "bigint", "float", "double")
-        ),
-        *((native, "NumberType") for native in ("tinyint", "smallint", "decimal(10,2)", "decimal(38, 18)", "decimal")),
-        ("boolean", "BooleanType"),
-        ("date", "DateType"),
-        *((native, "TimeType") for native in ("timestamp", "timestamp_ntz", "timestamp_ltz")),
-        *((native, "TimeType") for native in ("interval", "interval day to second", "interval year to month")),
-        ("binary", "BytesType"),
-        ("array", "ArrayType"),
-        ("array<string>", "ArrayType"),
-        ("map<string,int>", "MapType"),
-        ("struct<a:int>", "RecordType"),
-        ("variant", "RecordType"),
-        ("void", "NullType"),
-        ("no such type", "NullType"),
-    ],
-)
+@cases("dataset_facets")
 def test_types_are_mapped(native: str, expected: str) -> None:
     (field,) = metadata(("c", native))["fields"]
     assert (field["fieldPath"], field["nativeDataType"], kind(field)) == ("c", native, expected)
@@ -131,19 +110,7 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-@pytest.mark.parametrize(
-    "hive_type",
-    [
-        "struct<a:int,b:struct<c:string>>",
-        "struct<a:array<int>,m:map<string,string>,d:decimal(3,1),f:float,x:boolean,day:date>",
-        "array<string>",
-        "array<struct<a:int>>",
-        "array<array<struct<x:int>>>",
-        "map<string,int>",
-        "map<string,struct<a:int>>",
-        "array<map<string,struct<a:bigint>>>",
-    ],
-)
+@cases("dataset_facets")
 def test_nested_field_paths_equal_acryl_datahubs(hive_type: str) -> None:
     fields = metadata({"name": "c", **open_lineage(hive_type)})["fields"]
     expected = get_schema_fields_for_hive_column("c", hive_type)
@@ -315,14 +282,7 @@ def test_patches_equal_those_of_acryl_datahub() -> None:
     assert {each.change_type for each in found if each.entity_urn == TARGET} == {"PATCH"}
 
 
-@pytest.mark.parametrize(
-    ("option", "aspect"),
-    [
-        ("capture_dataset_documentation", "datasetProperties"),
-        ("capture_dataset_owners", "ownership"),
-        ("capture_dataset_tags", "globalTags"),
-    ],
-)
+@cases("dataset_facets")
 def test_each_setting_writes_its_aspect(option: str, aspect: str) -> None:
     options: Json = {option: True}
     assert list(patches(written(file("/z", **FACETS), **options))) == [aspect]
@@ -507,15 +467,7 @@ def test_single_events_have_test_results() -> None:
         assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
 
 
-@pytest.mark.parametrize(
-    "facet",
-    [
-        None,
-        [],
-        {"assertions": None},
-        {"assertions": [None, {"assertion": "x"}, {"assertion": "x", "success": "yes"}, {"success": True}]},
-    ],
-)
+@cases("dataset_facets")
 def test_assertions_without_a_result_are_left_out(facet: Any) -> None:
     read = {**dataset("postgres://db", "shop.orders"), "inputFacets": {"dataQualityAssertions": facet}}
     assert results(*whole_application(query(inputs=[read]))) == {}
@@ -535,21 +487,8 @@ def test_test_results_are_off_by_default() -> None:
 # -- Statistics and lifecycle of an output
 
 
-@pytest.mark.parametrize(
-    ("output_facets", "expected"),
-    [
-        ({"outputStatistics": {"rowCount": 5, "size": 70, "fileCount": 1}}, (5, 70, 1)),
-        ({"outputStatistics": {"rowCount": 0, "size": None}}, (0, None, None)),
-        ({"outputStatistics": {"rowCount": -1, "size": "7", "fileCount": True}}, (None, None, None)),
-        ({"outputStatistics": {"rowCount": 2**63 - 1, "size": 2**63, "fileCount": 1.5}}, (2**63 - 1, None, None)),
-        ({"outputStatistics": None}, (None, None, None)),
-        ({"outputStatistics": [1]}, (None, None, None)),
-        ({}, (None, None, None)),
-        (None, (None, None, None)),
-        ([], (None, None, None)),
-    ],
-)
-def test_statistics_are_read_tolerantly(output_facets: Any, expected: tuple[int | None, ...]) -> None:
+@cases("dataset_facets")
+def test_statistics_are_read_tolerantly(output_facets: Any, expected: list[int | None]) -> None:
     sent = event(outputs=[{**file("/z"), "outputFacets": output_facets}])
     from_text, from_object = RunEvent.parse(json.dumps(sent).encode()), RunEvent.parse(sent)
     for read in (from_text, from_object):

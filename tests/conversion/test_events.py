@@ -14,7 +14,8 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import DatasetId, EventError, as_object, convert_events, parse_time_ms
 from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead
-from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RunEvent, iso_instant
+from airflow_provider_spark_datahub.conversion.events import RunEvent, iso_instant
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -123,17 +124,7 @@ def test_incomplete_halves_of_an_event_are_refused(text: str, end: str) -> None:
         RunEvent.parse(f"{text}{end}".encode())
 
 
-@pytest.mark.parametrize(
-    ("obj", "message"),
-    [
-        (None, "not a JSON object but NoneType"),
-        ([], "not a JSON object but list"),
-        ({"job": {"name": "x"}}, "not a run event"),
-        ({"run": {"runId": " "}, "job": {"name": "x"}}, "run.runId is missing"),
-        ({"run": {"runId": "1"}, "job": None}, "job.name is ''"),
-        ({"run": {"runId": "1"}, "job": {"name": "..."}}, "job.name is '...'"),
-    ],
-)
+@cases("events")
 def test_other_objects_are_refused(obj: Any, message: str) -> None:
     with pytest.raises(EventError) as raised:
         RunEvent.parse(obj)
@@ -153,24 +144,7 @@ def test_a_dataset_may_have_nothing_but_a_name() -> None:
     assert dataset.facets["schema"] == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2026-01-01T00:00:00Z", START_MS),
-        ("2026-01-01T00:00:00.123Z", START_MS + 123),
-        ("2026-01-01T00:00:00.123456789Z", START_MS + 123),
-        ("2026-01-01T01:00:00+01:00", START_MS),
-        ("2026-01-01T00:00:00", START_MS),
-        ("yesterday", None),
-        ("", None),
-        (None, None),
-        (1, None),
-        # No instant that Python or DataHub could show.
-        ("0001-01-01T00:00:00+05:00", None),
-        ("9999-12-31T23:59:59-05:00", None),
-        ("9999-12-31T23:59:59.999999999Z", LATEST_MS),
-    ],
-)
+@cases("events")
 def test_times_are_read_as_milliseconds(text: Any, expected: int | None) -> None:
     found = parse_time_ms(text)
     assert found == expected
@@ -238,22 +212,7 @@ def test_the_head_of_a_query_names_its_application() -> None:
     assert EventHead.read(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"run": {"runId": f" {QUERY.upper()} ", "facets": None}},
-        {"run": {"runId": QUERY, "facets": {"parent": None}}},
-        {"run": {"runId": QUERY, "facets": {"parent": {"run": {"runId": 7}}}}},
-        {"run": {"runId": QUERY, "facets": {"hive_session": {"sessionId": "s1"}}}},
-        {"job": {"namespace": None, "name": "x", "facets": {"jobType": {"jobType": "SQL_JOB"}}}},
-        {"job": {"namespace": "hive://metastore", "name": "x"}},
-        {"eventTime": "yesterday"},
-        {"eventTime": None},
-        {"run": {"runId": " "}},
-        {"job": {"name": "..", "facets": {"jobType": {"jobType": "SQL_JOB"}}}},
-        {"run": None},
-    ],
-)
+@cases("events")
 def test_the_head_is_as_tolerant_as_the_converter(change: dict[str, Any]) -> None:
     text = json.dumps(query() | change).encode()
     assert outcome(EventHead.read, text) == outcome(lambda one: EventHead.of(RunEvent.parse(one)), text)
@@ -359,13 +318,7 @@ def test_a_root_beside_the_parent_is_not_the_parent() -> None:
     assert relationships.aspect["parentInstance"] == "urn:li:dataProcessInstance:00000000-0000-0000-0000-00000000000a"
 
 
-@pytest.mark.parametrize(
-    "facets",
-    [
-        {"processing_engine": {"name": "spark", "version": "4.1.4", "openlineageAdapterVersion": "1.53.0"}},
-        {"spark_version": {"spark-version": "3.3.0", "openlineage-spark-version": "1.13.1"}},
-    ],
-)
+@cases("events")
 def test_the_version_of_the_engine_is_read(facets: Json) -> None:
     job = only_job(whole_application(run_facets=facets))
     assert {"4.1.4", "3.3.0"} & set(job.definition.properties.values())

@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 
 from airflow_provider_spark_datahub.conversion import EventError, urns
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, job_id_and_name
-from tests.conversion.builders import dataset, file, parsed, settings, spark_properties, symlink
+from tests.cases import cases
+from tests.conversion.builders import parsed, settings
 from tests.oracles.strict import dropping_violations
 
 # -- Flow and job of an event
@@ -32,69 +33,25 @@ from tests.oracles.strict import dropping_violations
 OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
 
 
-@pytest.mark.parametrize(
-    ("producer", "engine", "option", "expected"),
-    [
-        (f"{OPENLINEAGE}tree/1.33.0/integration/spark", None, None, "spark"),
-        (f"{OPENLINEAGE}tree/1.33.0/client/python", None, None, "python"),
-        ("https://github.com/apache/airflow/tree/providers-openlineage/2.7.3", None, None, "airflow"),
-        ("https://github.com/trinodb/trino/plugin/trino-openlineage", None, None, "trino"),
-        ("https://example.com", "Flink", None, "flink"),
-        (f"{OPENLINEAGE}tree/1.33.0/integration/spark", "Flink", None, "flink"),
-        (f"{OPENLINEAGE}tree/1.33.0/integration/spark", "Flink", "mine", "mine"),
-        (f"{OPENLINEAGE}tree/1.33.0/integration/spark", " ", None, "spark"),
-    ],
-)
+@cases("flows")
 def test_the_orchestrator_is_found(producer: str, engine: str | None, option: str | None, expected: str) -> None:
     event = parsed(producer=producer, run_facets={"processing_engine": {"name": engine}})
     assert FlowIdentity.of(event, settings(orchestrator=option), "").orchestrator == expected
 
 
-@pytest.mark.parametrize(
-    "producer",
-    [
-        "https://example.com/x",
-        "",
-        OPENLINEAGE.rstrip("/"),
-        f"{OPENLINEAGE}spark/",
-        "https://github.com/apache/airflowx",
-    ],
-)
+@cases("flows")
 def test_an_unknown_orchestrator_is_an_error(producer: str) -> None:
     with pytest.raises(EventError) as raised:
         FlowIdentity.of(parsed(producer=producer), settings(), "")
     assert repr(producer) in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("facets", "expected"),
-    [
-        (
-            {"spark_applicationDetails": {"appName": "My Shop"}, **spark_properties(spark__app__name="x")},
-            ("My Shop", "x"),
-        ),
-        (spark_properties(spark__app__name="My Shop"), ("", "My Shop")),
-        ({"spark_applicationDetails": {"appName": None}, "spark_properties": {"properties": None}}, ("", "")),
-        ({}, ("", "")),
-    ],
-)
-def test_the_application_name_is_found(facets: Any, expected: tuple[str, str]) -> None:
-    assert parsed(run_facets=facets).application_names == expected
+@cases("flows")
+def test_the_application_name_is_found(facets: Any, expected: list[str]) -> None:
+    assert list(parsed(run_facets=facets).application_names) == expected
 
 
-@pytest.mark.parametrize(
-    ("job", "namespace", "app_name", "options", "urn"),
-    [
-        ("my_app.query_1", "default", "my-app", {}, "urn:li:dataFlow:(spark,my-app,default)"),
-        ("my_app.query_1", "ns", "", {}, "urn:li:dataFlow:(spark,my_app,ns)"),
-        ("plain", "ns", "", {}, "urn:li:dataFlow:(spark,plain,ns)"),
-        ("trail.", "ns", "", {}, "urn:li:dataFlow:(spark,trail,ns)"),
-        ("a.b", "ns", "x", {"pipeline_name": "mine"}, "urn:li:dataFlow:(spark,mine,ns)"),
-        ("a.b", "ns", "", {"platform_instance": "eu"}, "urn:li:dataFlow:(spark,a,eu)"),
-        ("a.b", "", "", {}, "urn:li:dataFlow:(spark,a,default)"),
-        ("a,b.c", "n(s)", "", {}, "urn:li:dataFlow:(spark,a%2Cb,n%28s%29)"),
-    ],
-)
+@cases("flows")
 def test_the_flow_has_orchestrator_id_and_cluster(
     job: str, namespace: str, app_name: str, options: Any, urn: str
 ) -> None:
@@ -117,19 +74,7 @@ def test_the_job_of_a_single_event_has_its_name(job: str, name: str) -> None:
 MERGE = "app.execute_merge_into_command_edge"
 
 
-@pytest.mark.parametrize(
-    ("sql", "outputs", "table"),
-    [
-        ("MERGE INTO db.t USING s", [], "db.t"),
-        ("-- note\n  merge into `Db`.`T` t using s", [], "Db.T"),
-        ("SELECT 1", [dataset("hive", "db.t")], "db.t"),
-        ("", [file("/x.parquet"), dataset("hive", "db.t")], "db.t"),
-        ("", [file("/x", symlinks=symlink("arn:aws:glue:e:1", "table/db/t"))], "db.t"),
-        ("", [file("/user/warehouse/db.db/t/")], "db.t"),
-        ("", [file("/user/warehouse/t"), file("/other")], ""),
-        ("", [], ""),
-    ],
-)
+@cases("flows")
 def test_a_merge_is_named_after_its_target(sql: str, outputs: Any, table: str) -> None:
     event = parsed(job=MERGE, job_facets={"sql": {"query": sql}}, outputs=outputs)
     named = f"{MERGE}.{table.replace('.', '_').lower()}" if table else MERGE

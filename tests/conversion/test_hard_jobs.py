@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion import Conversion, Converter, End
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from tests.cases import cases
 from tests.conversion.builders import Json, proposals, settings
 from tests.oracles.strict import canonical_violations
 
@@ -118,14 +119,7 @@ def test_the_log_alone_makes_no_false_edge() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "recording",
-    [
-        *("nested_names-4.3.0", "dedup-4.3.0", "catalogs-4.1.4", "scd2-4.1.4"),
-        *("hidden_columns-4.3.0", "delta_care-4.1.4", "pandas_api-3.5.9", "delta_streams-4.1.4"),
-        *("replaces-4.1.4", "reports-3.5.9", "reports-4.3.0"),
-    ],
-)
+@cases("hard_jobs")
 def test_the_log_alone_finds_every_edge(recording: str) -> None:
     # EXCEPT in the plan of a command, LEFT ANTI JOIN within a union, Delta's tables that are paths, two MERGEs …
     # REPLACE WHERE of a table of the catalogue, EXCEPT ALL, entries of a map …
@@ -235,19 +229,7 @@ def test_gaps_have_the_reason_that_a_plan_shows() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("recording", "nodes"),
-    [
-        (
-            "stateful-4.1.4",
-            {
-                "totals": "FlatMapGroupsInPandasWithState",
-                **dict.fromkeys(("frames", "rows"), "TransformWithStateInPySpark"),
-            },
-        ),
-        ("typed-4.3.0", {"mapped": "MapElements", "totals": "FlatMapGroupsWithState"}),
-    ],
-)
+@cases("hard_jobs")
 def test_streams_whose_rows_the_jobs_code_makes_are_named(recording: str, nodes: dict[str, str]) -> None:
     gaps = [gap for gap in converted(recording, with_log=True).diagnostics.gaps if "the streaming query" in gap]
     assert [gap.partition("the streaming query ")[2] for gap in gaps] == [

@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_properties
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
+from tests.cases import cases
 from tests.conversion.builders import Json, application, event, find, find_all
 from tests.oracles.strict import canonical_violations
 
@@ -218,18 +219,7 @@ def test_the_run_of_a_session_has_all_its_aspects() -> None:
 # Its start
 
 
-@pytest.mark.parametrize(
-    ("created", "start"),
-    [
-        (CREATED, at(0)),
-        ("2026-01-01T01:00:00.000+01:00", at(0)),
-        ("2026-01-01T00:00:00.000", at(0)),
-        (None, at(1)),
-        ("yesterday", at(1)),
-        ("2026-01-01T00:01:30Z", at(1)),
-        ("0001-01-01T00:00:00Z", at(1)),
-    ],
-)
+@cases("hive_sessions")
 def test_a_session_starts_at_its_creation_or_first_event(created: str | None, start: int) -> None:
     session = only(observed(query(Q2, 2, session=facet(created=created)), query(Q1, 1, session=facet(created=created))))
     assert session.activities[0].start_ms == start
@@ -282,19 +272,8 @@ def test_start_and_end_in_the_same_millisecond_are_the_end() -> None:
     assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 1, SUCCESS, "COMPLETE")]
 
 
-@pytest.mark.parametrize(
-    ("kinds", "result"),
-    [
-        (["COMPLETE", "COMPLETE"], (SUCCESS, "COMPLETE")),
-        (["FAIL", "COMPLETE"], (FAILURE, "FAIL")),
-        (["COMPLETE", "FAIL"], (FAILURE, "FAIL")),
-        (["COMPLETE", "ABORT"], (FAILURE, "ABORT")),
-        (["START", "COMPLETE"], (SUCCESS, "COMPLETE")),
-        # No query has ended: neither has the session.
-        (["START", "RUNNING"], ()),
-    ],
-)
-def test_failure_beats_success(kinds: list[str], result: tuple[str, ...]) -> None:
+@cases("hive_sessions")
+def test_failure_beats_success(kinds: list[str], result: list[str]) -> None:
     events = [query(run_id, minute, kind) for minute, (run_id, kind) in enumerate(zip((Q1, Q2), kinds, strict=True), 1)]
     assert run_events(written(*events, known_until_ms=at(100)))[-1] == (COMPLETE, 2, *result)
 

@@ -8,6 +8,7 @@ import pytest
 from datahub.metadata.schema_classes import OperationClass, OperationTypeClass
 
 from airflow_provider_spark_datahub.conversion import Proposal, convert_run_event
+from tests.cases import cases
 from tests.conversion.builders import (
     OTHER_QUERY,
     QUERY,
@@ -85,26 +86,7 @@ def test_operations_are_off_by_default() -> None:
     assert find_all(proposals(job), "operation") == []
 
 
-@pytest.mark.parametrize(
-    ("lifecycle", "sql", "kind"),
-    [
-        ("CREATE", "", OperationTypeClass.CREATE),
-        ("OVERWRITE", "INSERT INTO z SELECT 1", OperationTypeClass.UPDATE),
-        ("TRUNCATE", "", OperationTypeClass.DELETE),
-        ("ALTER", "", OperationTypeClass.ALTER),
-        ("RENAME", "", OperationTypeClass.ALTER),
-        ("DROP", "", OperationTypeClass.DROP),
-        ("ARCHIVE", "", OperationTypeClass.UNKNOWN),
-        (None, "", OperationTypeClass.INSERT),
-        (None, "WITH a AS (SELECT 1) SELECT * FROM a", OperationTypeClass.INSERT),
-        (None, "insert  into z VALUES (1)", OperationTypeClass.INSERT),
-        (None, "INSERT\nOVERWRITE TABLE z SELECT 1", OperationTypeClass.UPDATE),
-        (None, "MERGE INTO z USING a", OperationTypeClass.UPDATE),
-        (None, "UPDATE z SET a = 1", OperationTypeClass.UPDATE),
-        (None, "DELETE FROM z", OperationTypeClass.DELETE),
-        (None, "CREATE TABLE z AS SELECT 1", OperationTypeClass.CREATE),
-    ],
-)
+@cases("operations")
 def test_the_kind_comes_from_lifecycle_or_statement(lifecycle: str | None, sql: str, kind: str) -> None:
     events = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
     assert kinds(whole_application(events)) == [(TARGET, kind)]
@@ -149,21 +131,9 @@ def test_a_table_with_two_paths_in_a_query_has_one_operation() -> None:
     assert counts(whole_application(query(outputs=paths))) == [(urn("hive", "db.t"), "INSERT", 5)]
 
 
-@pytest.mark.parametrize(
-    ("outer", "seconds", "inner", "expected"),
-    [
-        # What Spark runs within a CREATE TABLE AS SELECT, of files and of ORC tables.
-        ({"rowCount": 5}, (2, 3), {"lifecycle": "OVERWRITE", "rowCount": 5}, [("CREATE", 5)]),
-        ({"rowCount": 5}, (1, 3), {"lifecycle": "CREATE", "rowCount": 5}, [("CREATE", 5)]),
-        # Another write at the same time, a later one, and some without statistics.
-        ({"rowCount": 5}, (2, 3), {"rowCount": 4}, [("INSERT", 4), ("CREATE", 5)]),
-        ({"rowCount": 5}, (2, 9), {"rowCount": 5}, [("CREATE", 5), ("INSERT", 5)]),
-        ({"rowCount": 5}, (2, 3), {}, [("INSERT", None), ("CREATE", 5)]),
-        ({}, (2, 3), {}, [("INSERT", None), ("CREATE", None)]),
-    ],
-)
+@cases("operations")
 def test_the_write_within_a_create_table_as_select_counts_once(
-    outer: Json, seconds: tuple[int, int], inner: Json, expected: list[tuple[str, int | None]]
+    outer: Json, seconds: list[int], inner: Json, expected: list[list[Any]]
 ) -> None:
     outer_output, inner_output = output(lifecycle="CREATE", **outer), output(**inner)
     events = whole_application(
@@ -173,7 +143,7 @@ def test_the_write_within_a_create_table_as_select_counts_once(
         query("COMPLETE", second=5, outputs=[outer_output]),
     )
     found = operations_of(events)
-    assert [(each.aspect["operationType"], each.aspect.get("numAffectedRows")) for each in found] == expected
+    assert [[each.aspect["operationType"], each.aspect.get("numAffectedRows")] for each in found] == expected
     assert QUERY in {each.aspect["messageId"] for each in found}
 
 

@@ -12,6 +12,7 @@ from datahub.specific.datajob import DataJobPatchBuilder
 
 from airflow_provider_spark_datahub.conversion import Ending, Proposal, ProposalFormatError, json_lines
 from airflow_provider_spark_datahub.conversion.proposals import RepeatedProposal, SharedObject
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     START_MS,
@@ -213,15 +214,7 @@ def test_a_running_job_has_no_end() -> None:
     assert find(found, "dataProcessInstanceRunEvent").aspect["status"] == "STARTED"
 
 
-@pytest.mark.parametrize(
-    ("options", "aspects"),
-    [
-        ({}, []),
-        ({"include_schema_metadata": True}, []),
-        ({"materialize_dataset": True}, ["datasetKey", "status"]),
-        ({"materialize_dataset": True, "include_schema_metadata": True}, ["datasetKey", "schemaMetadata", "status"]),
-    ],
-)
+@cases("proposals")
 def test_dataset_aspects_depend_on_the_settings(options: Json, aspects: list[str]) -> None:
     assert sorted({each.aspect_name for each in written(**options) if each.entity_type == "dataset"}) == aspects
 
@@ -320,19 +313,7 @@ def test_a_repeated_proposal_changes_only_its_time(text: str) -> None:
         assert again.value == whole.value
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"aspect": None},
-        {"aspect": {}},
-        {"aspect": {"value": "{"}},
-        {"aspect": {"value": None}},
-        {"entityUrn": 5},
-        {"entityType": {}},
-        {"aspectName": ["status"]},
-        {"changeType": []},
-    ],
-)
+@cases("proposals")
 def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj({**UPSERT.to_obj(), **change})

@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import (
     run_properties,
 )
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
+from tests.cases import cases
 from tests.conversion.builders import (
     OTHER_QUERY,
     START_MS,
@@ -54,32 +55,7 @@ def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
     return flow, job
 
 
-@pytest.mark.parametrize(
-    ("facets", "expected"),
-    [
-        (
-            {"processing_engine": {"name": "spark", "version": "4.1", "openlineageAdapterVersion": "1.53"}},
-            {"processingEngine": "spark", "processingEngineVersion": "4.1", "openlineageAdapterVersion": "1.53"},
-        ),
-        (
-            {"spark_version": {"spark-version": "3.5", "openlineage-spark-version": "1.33"}},
-            {"spark-version": "3.5", "openlineage-spark-version": "1.33"},
-        ),
-        (
-            {"spark_jobDetails": {"jobId": 4, "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c", "x": 1}},
-            {"jobId": "4", "jobDescription": "d", "jobGroup": "g", "jobCallSite": "c"},
-        ),
-        # Flattened without the keys above, as Java's toString writes the values.
-        (
-            {"spark_properties": {"properties": {"a": True, "b": 1.5, "n": {"c": [1, "x", {"k": None}]}}}},
-            {"a": "true", "b": "1.5", "c": "[1, x, {k=null}]"},
-        ),
-        # Deviation 15.
-        ({"spark_properties": {"properties": {"a": None, "b": "1"}}}, {"b": "1"}),
-        ({"spark_jobDetails": {"jobDescription": {"k": 1}}}, {"jobDescription": "{k=1}"}),
-        ({"spark_properties": None, "processing_engine": [], "spark_jobDetails": "x"}, {}),
-    ],
-)
+@cases("run_facets")
 def test_facets_become_properties_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
     assert both(**facets) == (expected, expected)
 
@@ -134,18 +110,7 @@ def test_secrets_in_properties_are_redacted() -> None:
     assert flow["spark.db.password"] == flow["app.pin"] == job["token"] == REDACTED
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("['b', 'a']", ["b", "a"]),
-        ("[]", []),
-        (["b", "", " ", " c ", None, 1], ["b", "c"]),
-        ("[a", None),
-        ("'x'", None),
-        (None, None),
-        ({}, None),
-    ],
-)
+@cases("run_facets")
 def test_airflow_tags_are_read(tags: Any, expected: list[str] | None) -> None:
     assert parsed(run_facets={"airflow": {"dag": {"tags": tags}}}).airflow_tags == expected
 
@@ -158,15 +123,7 @@ def test_descriptions_are_read(facet: Any, expected: str | None) -> None:
     assert parsed(job_facets={"documentation": facet}).description == expected
 
 
-@pytest.mark.parametrize(
-    ("facet", "expected"),
-    [
-        ({"owners": [{"name": "bob", "type": "MAINTAINER"}, {"name": "team:x"}]}, ["bob", "team:x"]),
-        ({"owners": [None, {}, {"name": None}, {"name": " "}]}, []),
-        ({"owners": None}, []),
-        (None, []),
-    ],
-)
+@cases("run_facets")
 def test_owners_are_read(facet: Any, expected: list[str]) -> None:
     assert parsed(job_facets={"ownership": facet}).owner_names == tuple(expected)
 
@@ -229,15 +186,7 @@ def test_details_of_a_spark_application_are_read() -> None:
     assert found.url == "http://history/app-1"
 
 
-@pytest.mark.parametrize(
-    ("pages", "url"),
-    [
-        ({"historyUrl": "", "proxyUrl": "http://proxy/"}, "http://proxy/"),
-        ({"historyUrl": None}, "http://driver:4040"),
-        ({"historyUrl": "http://u:p@history/"}, "http://history/"),
-        ({"historyUrl": "javascript:alert(1)", "uiWebUrl": 7}, ""),
-    ],
-)
+@cases("run_facets")
 def test_the_external_url_is_the_page_of_the_application(pages: Json, url: str) -> None:
     assert details(spark_applicationDetails=DETAILS | pages).url == url
 
@@ -247,16 +196,7 @@ def test_details_of_an_airflow_task_are_read() -> None:
     assert found == RunDetails(url="http://af/log", run_type="BATCH_SCHEDULED", attempt=3, interval=DAY)
 
 
-@pytest.mark.parametrize(
-    ("run_type", "expected"),
-    [
-        ("manual", "BATCH_AD_HOC"),
-        ("operator_triggered", "BATCH_AD_HOC"),
-        ("backfill", "BATCH_SCHEDULED"),
-        ("asset_triggered", "BATCH_SCHEDULED"),
-        (7, None),
-    ],
-)
+@cases("run_facets")
 def test_details_of_an_airflow_dag_run_are_read(run_type: Any, expected: str | None) -> None:
     assert details(airflowDagRun={"dagRun": {"run_type": run_type}}).run_type == expected
 
@@ -378,20 +318,7 @@ RUN = "urn:li:dataProcessInstance:r"
 SECOND, MINUTE, HOUR, ONE_DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
-@pytest.mark.parametrize(
-    ("length_ms", "unit", "multiple"),
-    [
-        (SECOND, "SECOND", 1),
-        (90 * SECOND, "SECOND", 90),
-        (15 * MINUTE, "MINUTE", 15),
-        (HOUR, "HOUR", 1),
-        (36 * HOUR, "HOUR", 36),
-        (ONE_DAY, "DAY", 1),
-        (7 * ONE_DAY, "WEEK", 1),
-        # A month has no length of its own: January is 31 days.
-        (31 * ONE_DAY, "DAY", 31),
-    ],
-)
+@cases("run_facets")
 def test_granularity_is_in_the_coarsest_unit(length_ms: int, unit: str, multiple: int) -> None:
     assert DataInterval(START_MS, START_MS + length_ms).granularity == {"unit": unit, "multiple": multiple}
 

@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     owner_urns,
     tag_urns,
 )
+from tests.cases import cases
 from tests.conversion.builders import (
     START_MS,
     file,
@@ -73,15 +74,7 @@ def of(found: list[Proposal], urn: str) -> list[Proposal]:
     return [each for each in found if each.entity_urn == urn]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "dag_id", "task_id", "run_id", "guid"),
-    [
-        # From a real run of acryl-datahub-airflow-plugin 1.7.0.17 on Airflow 3.3.2.
-        ("prod", "d", "t", RUN_ID, "3d4e4af7a99e1d053d80881763570385"),
-        ("PROD", "d", "t", RUN_ID, "155c18e217b5efe7ae24703b091c0e37"),
-        ("prod", "plugin_sample", "ok", "manual__2026-11-21T08:02:04.340847+00:00", "c93028f169a8f3a1cf1c193ab25f067d"),
-    ],
-)
+@cases("run_tree")
 def test_task_runs_have_datahubs_urn(cluster: str, dag_id: str, task_id: str, run_id: str, guid: str) -> None:
     urn = f"urn:li:dataProcessInstance:{guid}"
     assert AirflowSite(cluster).task_run_urn(dag_id, task_id, run_id) == urn
@@ -176,15 +169,7 @@ def test_an_ended_attempt_has_its_result(result: AttemptResult) -> None:
     assert find(found, "dataJobInputOutput").change_type == ("UPSERT" if result == "SUCCESS" else "PATCH")
 
 
-@pytest.mark.parametrize(
-    ("result", "complete", "change_types"),
-    [
-        ("SUCCESS", True, ["UPSERT"]),
-        ("SUCCESS", False, ["PATCH"]),
-        ("UP_FOR_RETRY", True, ["PATCH"]),
-        ("FAILURE", True, ["PATCH"]),
-    ],
-)
+@cases("run_tree")
 def test_a_failed_or_incomplete_attempt_only_adds_edges(
     result: AttemptResult, complete: bool, change_types: list[str]
 ) -> None:

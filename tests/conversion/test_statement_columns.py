@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     Table,
     columns_of_statement,
 )
+from tests.cases import cases
 from tests.conversion.builders import (
     Json,
     column,
@@ -68,32 +69,7 @@ JOIN = "FROM db.orders o JOIN db.customers c ON o.customer_id = c.customer_id"
 
 
 # By hand, from the statements.
-@pytest.mark.parametrize(
-    ("statement", "expected"),
-    [
-        (f"INSERT INTO db.out SELECT c.name, sum(o.amount) {JOIN} GROUP BY c.name",
-         {"name": ["db.customers.Name"], "total": ["db.orders.amount"]}),
-        ("INSERT OVERWRITE TABLE db.out SELECT 'all', count(*) FROM db.orders", {"name": [], "total": []}),
-        ("INSERT INTO db.out SELECT name, (SELECT max(amount) FROM db.orders) FROM db.customers WHERE country = 'PT'",
-         {"name": ["db.customers.Name"], "total": ["db.orders.amount"]}),
-        ("INSERT INTO db.out (total, name) SELECT amount, status FROM db.orders",
-         {"total": ["db.orders.amount"], "name": ["db.orders.status"]}),
-        ("INSERT OVERWRITE db.out BY NAME SELECT amount AS total, status AS name FROM db.orders",
-         {"total": ["db.orders.amount"], "name": ["db.orders.status"]}),
-        ("INSERT OVERWRITE db.parts PARTITION (status = 'PAID') SELECT order_id, amount FROM db.orders",
-         {"order_id": ["db.orders.order_id"], "amount": ["db.orders.amount"]}),
-        ("INSERT OVERWRITE db.parts PARTITION (status) SELECT order_id, amount, status FROM db.orders",
-         {"order_id": ["db.orders.order_id"], "amount": ["db.orders.amount"], "status": ["db.orders.status"]}),
-        (f"CREATE TABLE db.out AS {SUMS} SELECT total + 1 AS total, name FROM s JOIN db.customers USING (customer_id)",
-         {"total": ["db.orders.amount"], "name": ["db.customers.Name"]}),
-        ("CREATE OR REPLACE TABLE db.parts AS SELECT * EXCEPT (customer_id) FROM db.orders",
-         {"order_id": ["db.orders.order_id"], "amount": ["db.orders.amount"], "status": ["db.orders.status"]}),
-        ("INSERT INTO db.out SELECT status, amount FROM db.orders UNION ALL SELECT country, 0 FROM db.customers",
-         {"name": ["db.customers.country", "db.orders.status"], "total": ["db.orders.amount"]}),
-        (f"INSERT INTO db.out SELECT CASE WHEN o.amount > 9 THEN o.status END, x.t FROM db.orders o {NESTED}",
-         {"name": ["db.orders.amount", "db.orders.status"], "total": ["/lake/orders.amount"]}),
-    ],
-)  # fmt: skip
+@cases("statement_columns")
 def test_columns_are_followed_to_their_sources(statement: str, expected: dict[str, list[str]]) -> None:
     assert sources(statement) == expected
 
