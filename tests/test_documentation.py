@@ -106,7 +106,7 @@ def test_the_architecture_names_files_and_folders_that_exist() -> None:
 def test_the_architecture_says_in_which_module_an_answer_is() -> None:
     answers = ARCHITECTURE.partition("## Where is the answer?")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| .*\? \| `([\w/]+\.py)` \| (.+) \|$", answers, re.MULTILINE)
-    assert len(rows) > 25
+    assert len(rows) > 10
     wrong = []
     for module, cell in rows:
         source = (PACKAGE / module).read_text() if (PACKAGE / module).exists() else ""
