@@ -133,11 +133,9 @@ def write_durably(
 ) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
-    The content is first written next to it, under a name that starts with a dot, synced to the disk, then renamed: a
-    crash leaves the old state or the new one.
+    The content is written beside it, synced, then renamed: a crash leaves the old state or the new one.
 
-    :param sync: False if the file may be lost or damaged by a crash of the machine; others see it completely or not at
-        all in any case.
+    :param sync: False if a crash of the machine may lose or damage the file.
     :param access: of the file, and of folders that are made; by default, what the umask gives.
     :param rename: puts the finished file into its place; ``None`` for ``os.replace``.
     :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.

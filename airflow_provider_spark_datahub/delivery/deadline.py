@@ -21,7 +21,6 @@ class Deadline:
     """Moment on a monotonic clock, shared by every step that spends the same budget.
 
     :param at: the moment, in seconds of ``clock``.
-    :param clock: a clock that never goes back; its zero does not matter.
     """
 
     at: float
@@ -63,8 +62,7 @@ class _Call:
     def run_within(self, seconds: float, grace: float = 0.0) -> bool:
         """Run the call in a worker; return False if it has not ended after this many seconds.
 
-        :param grace: additional seconds for the worker: if the whole process was suspended, the wait is over before the
-            worker could go on.
+        :param grace: more seconds for the worker, which a suspended process may need.
         :raises BaseException: whatever the call raised.
         """
         _Worker.start(self)
@@ -77,9 +75,8 @@ class _Call:
 
 
 class _Worker:
-    """Daemon thread that runs one call after the other, as long as the next comes soon.
-
-    An outbox makes thousands of calls a second. A new thread for each would cost more than the calls.
+    """Daemon thread that runs one call after the other; a new thread for each of thousands would cost more than the
+    calls.
     """
 
     IDLE_SECONDS = 0.05
@@ -136,12 +133,11 @@ os.register_at_fork(after_in_child=_Worker._idle.clear)
 def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
     """Run ``call``, and wait for it until the deadline at most.
 
-    A socket's timeout bounds the wait for the *next* bytes only. A server that sends one byte a second, a name lookup
-    or a hung network file system outlast it. The call therefore runs in a daemon thread. A thread of an executor would
-    not do: the interpreter joins those before it exits.
+    A socket's timeout only bounds the wait for the *next* bytes: slow servers, name lookups and hung file systems
+    outlast it. So the call runs in a daemon thread (the interpreter joins those of an executor).
 
-    :returns: True if the call ended, False if it was left behind. A call that is left behind must check the same
-        deadline itself before it begins anything more.
+    :returns: True if the call ended, False if it was left behind. It must check the deadline itself before it begins
+        more.
     :raises BaseException: whatever the call raised before the deadline.
     """
     # Read the deadline only once. If somebody brings it forward meanwhile, the call begins nothing more, but this still
@@ -166,13 +162,12 @@ _hanging: dict[str, tuple[Deadline, _Call, float]] = {}
 def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]) -> _T:
     """Return the result of one step on a disk or a store, which may hang.
 
-    The step may take half of the time that is left until the deadline, but at least 0.5 s and at most 10 s. After a
-    step was left behind, further steps with the same deadline are refused until it has ended. So a caller of many steps
-    waits for one of them at most.
+    The step may take half of the time until the deadline, but at least 0.5 s and at most 10 s. While a step that was
+    left behind goes on, others with the same deadline are refused, so a caller waits for one of them at most.
 
     :param storage: root of the disk or store.
     :param deadline: ``None`` to allow 10 s.
-    :raises TimeoutError: if the step did not end, or did not begin. A step that did not end may still happen later.
+    :raises TimeoutError: if the step did not begin, or did not end, in which case it may still happen later.
     """
     seconds = _REQUEST_SECONDS
     if deadline is not None:
@@ -219,7 +214,7 @@ def step_at_leisure(storage: str, step: Callable[[], _T]) -> _T:
 def watched_disks(give_up: Callable[[str], object] | None = None) -> Iterator[None]:
     """Log a warning if this thread waits for a disk that does not answer, once for each disk.
 
-    Nothing can end a system call on such a disk. A drain takes thousands of steps a second, so they are only watched.
+    Nothing can end a system call on such a disk.
 
     :param give_up: called in another thread, with the reason, if one step takes a minute.
     """
@@ -289,12 +284,10 @@ class _Turns:
 
 
 def run_in_turn(turns: Sequence[_Turn]) -> tuple[int, BaseException | None]:
-    """Run calls one after the other, each until its own deadline, as :func:`run_with_deadline` runs one.
+    """Run calls one after the other in one thread, each until its own deadline, as :func:`run_with_deadline` does.
 
-    Handing each of thousands of short calls to another thread, and waiting for it, takes longer than the calls.
-
-    :returns: the number of calls that ended, and the error of the call after them. If that call began without an error,
-        it was left behind.
+    :returns: the number of calls that ended, and the error of the call after them; without an error, that call was left
+        behind if it began.
     """
     if not turns:
         return 0, None

@@ -103,10 +103,7 @@ class Failure:
         return replace(self, text=shorten(redact(self.text)))
 
     def predicate(self, remedy: str) -> str:
-        """Return the predicate of a sentence whose subject is the sink.
-
-        :param remedy: what to do if the credentials are refused.
-        """
+        """Return the predicate of a sentence about the sink; ``remedy`` says what to do about refused credentials."""
         text = self.text.rstrip(".")
         match self.kind:
             case FailureKind.UNAUTHORISED:
@@ -138,11 +135,9 @@ class LibraryError(Exception):
 
 
 def call_library(call: Callable[[], _T], *known: type[Exception]) -> _T:
-    """Call a library that does not document which errors it raises.
+    """Call a library that does not document which errors it raises, such as a third party's class.
 
-    A file system of fsspec or a transport of openlineage-python may be a third party's class, and the schema registry's
-    client raises the errors of its HTTP client. A bug in such a class must only fail the call. Call only the library in
-    ``call``, so that our own bugs are not reported as the library's.
+    Call only the library in ``call``, so that our own bugs are not reported as the library's.
 
     :param known: errors that the caller handles; they are raised as they are.
     :raises LibraryError: for any other error.
@@ -157,14 +152,12 @@ def call_library(call: Callable[[], _T], *known: type[Exception]) -> _T:
 
 
 class PoisonFilter:
-    """Filter that separates poison items from outages, for items sent alone on which a server failed (HTTP 500).
+    """Filter that separates poison items from outages, for items on which a server failed (HTTP 500) when sent alone.
 
-    An item is rejected if the server fails on it once more right after it has taken another item. One failure is no
-    proof, since a server may fail now and then for other reasons.
+    An item is rejected if the server fails on it again right after it took another item; one failure proves nothing.
 
-    :param server: name of the server in a word or two, for the reason of a rejection.
-    :param resend: sends an item again, which is harmless if the server took it before. Returns True if it is stored,
-        False if it is only accepted, or the failure.
+    :param server: name of the server, for the reason of a rejection.
+    :param resend: sends an item again. Returns True if it is stored, False if it is only accepted, or the failure.
     """
 
     ATTEMPTS = 2
@@ -185,7 +178,7 @@ class PoisonFilter:
         return self._suspects[-1][1] if self._suspects else None
 
     def judge(self, taken: NumberedItem) -> None:
-        """Send each suspect once more, since the server has just taken another item, and reject it if that fails.
+        """Send each suspect again, since the server has just taken another item, and reject it if that fails.
 
         A suspect stays one if the server cannot be asked.
         """
@@ -203,7 +196,7 @@ class PoisonFilter:
                     self._record.confirm([item], stored=stored)
 
     def add(self, item: NumberedItem, failure: Failure) -> bool:
-        """Add a suspect, and judge it if the server still takes what it took last.
+        """Add a suspect. If the server still takes its latest item, judge all suspects.
 
         :returns: False if the server seems to be down.
         """
@@ -220,7 +213,7 @@ class Backoff(msgspec.Struct, frozen=True):
     """Exponential back-off with jitter, so that the tasks of a DAG do not return to a server all at once.
 
     :param first: seconds before the second attempt, before jitter.
-    :param longest: seconds that no wait exceeds.
+    :param longest: most seconds of a wait.
     :param jitter: returns a number in [0, 1); the wait is 50 % to 100 % of the exponential one.
     :param sleep: waits that many seconds.
     """
@@ -251,9 +244,9 @@ class Backoff(msgspec.Struct, frozen=True):
         :param what: the purpose of the call, for the log.
         :param failed: called before each wait, with the failure and the number of attempts.
         :param most: maximum of repetitions; ``None`` if only the deadline limits them.
-        :param patient: repeat the call until the deadline even if the server cannot be reached; otherwise for a second.
+        :param patient: go on until the deadline even if the server cannot be reached; otherwise for a second.
         :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
-            of the attempt before it, which explains more.
+            before it, which explains more.
         """
         attempt, server_failures, waited = 1, 0, 0.0
         before: Failure | None = None
@@ -279,8 +272,7 @@ class Backoff(msgspec.Struct, frozen=True):
 class CircuitBreaker:
     """Switch that opens after failed deliveries in a row: a server that is down is not asked for every entry.
 
-    While it is open, it lets one delivery through after each wait, until one succeeds. It is safe to share between
-    threads.
+    While it is open, it lets one delivery through after each wait, until one succeeds. Threads may share it.
 
     :param failures: number of failed deliveries in a row that open it.
     :param backoff: the waits, which grow with each delivery that fails while it is open.
@@ -306,7 +298,7 @@ class CircuitBreaker:
     def refusal(self) -> str | None:
         """Return why nothing may be sent now; ``None`` if a delivery may begin.
 
-        After a wait, one caller is let through. The others wait again until its delivery is recorded.
+        After a wait, one caller is let through. The others wait until its delivery is recorded.
         """
         with self._lock:
             if self._in_a_row < self._failures:
@@ -343,9 +335,8 @@ _breakers: dict[str, CircuitBreaker] = {}
 class OutageNotes:
     """Notes for the other tasks of this host that a server is out: one small file for each connection and server.
 
-    A breaker in memory ends with its task. Without notes, each task would spend its whole budget to find out that the
-    server is down. A note lives for a minute; then one delivery asks the server again. A note that cannot be read or
-    written is ignored.
+    Without them, each task would spend its whole budget to find out. After a minute, one delivery asks the server
+    again. A note that cannot be read or written is ignored.
 
     :param folder: on a disk; made if it is missing, for its owner only.
     :param clock: seconds since the epoch.
@@ -364,7 +355,7 @@ class OutageNotes:
         """Return why a server should not be asked now; ``None`` if it may be asked.
 
         :param server: :meth:`Sink.describe`, so that a changed connection is asked at once.
-        :param deadline: limit for a disk that hangs, as in :func:`.step_in_time`.
+        :param deadline: limit for a disk that hangs (:func:`.step_in_time`).
         """
         with suppress(OSError):
             return step_in_time(str(self._folder.parent), deadline, lambda: self._refusal(connection_id, server))
@@ -412,11 +403,7 @@ class OutageNotes:
 
 
 class _OutageNote(msgspec.Struct, frozen=True):
-    """Note on an outage.
-
-    :param since: seconds since the epoch.
-    :param until: when the server is asked again.
-    """
+    """Note on an outage: since when, until when nobody asks (both in seconds since the epoch), and why."""
 
     since: float
     until: float

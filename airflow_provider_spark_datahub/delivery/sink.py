@@ -24,9 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class RawEvent(msgspec.Struct, frozen=True):
-    """OpenLineage event for an OpenLineage backend, which gets it as Spark emitted it.
-
-    The outbox stores it in the shape of a proposal, with an entity type that DataHub does not have.
+    """OpenLineage event as Spark emitted it; the outbox stores it in the shape of a proposal.
 
     :param event: the event's JSON text, or the decoded event if it comes from the outbox.
     """
@@ -43,7 +41,7 @@ class RawEvent(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_stored(cls, stored: Proposal) -> RawEvent | None:
-        """Return the event that was stored in the shape of a proposal; ``None`` if it is a proposal to DataHub."""
+        """Return the event that was stored in the shape of a proposal; ``None`` for a proposal to DataHub."""
         if stored.entity_type != cls.ENTITY_TYPE or stored.aspect_name != cls.ASPECT_NAME:
             return None
         return cls(stored.aspect) if isinstance(stored.aspect, dict) else None
@@ -73,7 +71,7 @@ NumberedItem = tuple[int, Any]
 def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
     """Return a proposal as DataHub's generated class.
 
-    The aspect is not parsed into its own class, which would drop fields that an older acryl-datahub does not know.
+    The aspect stays JSON: parsing it would drop fields that an older acryl-datahub does not know.
     """
     from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
 
@@ -103,7 +101,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     :param subject: the checked thing, e.g. ``connection``.
     :param message: the result in a sentence, without secrets.
-    :param advice: what to do about it; empty if there is nothing to do.
+    :param advice: what to do about it; may be empty.
     """
 
     subject: str
@@ -147,12 +145,11 @@ class Delivery(msgspec.Struct, frozen=True):
 
     :param delivered: the number of acknowledged items.
     :param rejected: the items that the sink will never take.
-    :param pending: the items without an acknowledgement, in their order. They may have arrived if only the answer got
-        lost; sending them again is harmless.
+    :param pending: the items without an acknowledgement, in order. Sending them again is harmless if they did arrive.
     :param problem: one sentence that says why items are pending; ``None`` if none are.
-    :param stored: True if everything delivered is stored, False if some of it is only accepted for later processing
-        (DataHub's ASYNC mode, Kafka), ``None`` if nothing was delivered.
-    :param outage: whether the server answered nothing: it cannot be reached, or kept silent for long enough.
+    :param stored: False if something is only accepted for later processing (DataHub's ASYNC mode, Kafka); ``None`` if
+        nothing was delivered.
+    :param outage: whether the server could not be reached, or was silent for long enough.
     """
 
     delivered: int
@@ -165,9 +162,6 @@ class Delivery(msgspec.Struct, frozen=True):
 
 class DeliveryRecord:
     """State of a delivery in progress: a sink writes it from its thread, :meth:`Sink.deliver` reads it at any time.
-
-    A thread that is left behind at the deadline may go on writing. This does not change a :class:`Delivery` that was
-    read before.
 
     :ivar seconds: time that the delivery may take.
     :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
@@ -194,10 +188,7 @@ class DeliveryRecord:
             return list(self._pending.items())
 
     def confirm(self, batch: Sequence[NumberedItem], *, stored: bool) -> None:
-        """Record that the server acknowledged ``batch``.
-
-        :param stored: False if it is only accepted for later processing.
-        """
+        """Record that the server acknowledged ``batch``; ``stored`` is False if it will process it later."""
         with self._lock:
             for number, _ in batch:
                 del self._pending[number]
@@ -227,7 +218,7 @@ class DeliveryRecord:
     def stop(self, problem: str, outage_after: float | None = None) -> None:
         """Record why the pending items stay pending; the first problem stands.
 
-        :param outage_after: seconds after which this problem means an outage of the server; ``None`` if it never does.
+        :param outage_after: seconds after which this problem means an outage; ``None`` if it never does.
         """
         with self._lock:
             self._outage = self._outage or (outage_after is not None and self.seconds >= outage_after)
@@ -267,8 +258,8 @@ class Sink(ABC):
 
         Failures of the server are part of the result, not exceptions.
 
-        :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection
-            ends the delivery after about a second. That suits items that the outbox keeps.
+        :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection ends
+            the delivery after about a second, which suits items that the outbox keeps.
         """
         sending = Sending(self, items, patient=patient)
         in_time = not items or run_with_deadline(deadline, lambda: sending.run(deadline))
@@ -300,11 +291,10 @@ class Sink(ABC):
 
     @abstractmethod
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send ``record.pending()``.
+        """Send ``record.pending()``, in a thread that may be left behind at the deadline: begin nothing after it.
 
         Report to the record at once: each acknowledgement, each rejection, and each failed attempt before the next one.
-        Call ``record.stop`` if items stay pending. This runs in a thread that may be left behind at the deadline: begin
-        nothing after it.
+        Call ``record.stop`` if items stay pending.
         """
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
@@ -337,10 +327,7 @@ class Sending:
             self._sink.send(self._record, deadline)
 
     def outcome(self, *, in_time: bool) -> Delivery:
-        """Return the result.
-
-        :param in_time: whether :meth:`run` ended.
-        """
+        """Return the result; ``in_time`` says whether :meth:`run` ended."""
         server = self._sink.describe()
         if not in_time:
             self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")

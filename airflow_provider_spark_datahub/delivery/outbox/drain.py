@@ -72,8 +72,8 @@ def deliver_in_order(
 ) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
-    Items that would overwrite what a later attempt or run of the task delivered are left out. An entry that is too old
-    goes to the quarantine if it fails once more. The caller holds the lease of the entries.
+    Items that would overwrite what a later attempt or run delivered are left out. An entry that is too old goes to the
+    quarantine if it fails again. The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
     :param settled: called for each delivered entry, before it is yielded.
@@ -101,8 +101,8 @@ class _Ready(msgspec.Struct, frozen=True):
     """Entry whose delivery may begin.
 
     :param items: how many it has.
-    :param sent: its items, without those that would overwrite something newer.
-    :param hashes: :func:`.upsert_hashes` of ``sent``.
+    :param sent: its items, without those that would overwrite something newer; ``hashes`` are their
+        :func:`.upsert_hashes`.
     """
 
     entry: Entry
@@ -154,9 +154,9 @@ def _prepared(entry: Entry, later: Sequence[Entry], finish: _Finish | None) -> _
 class DrainLimits(msgspec.Struct, frozen=True):
     """Limits of one drain.
 
-    :param seconds: time for the whole drain; ``None``: no limit.
-    :param entry_seconds: time for each entry.
-    :param entries: number of entries that are delivered at most; ``None``: no limit.
+    :param seconds: for the whole drain; ``None``: no limit.
+    :param entry_seconds: for each entry.
+    :param entries: that are delivered at most; ``None``: no limit.
     """
 
     seconds: float | None = None
@@ -206,10 +206,9 @@ class _DrainResult:
 
 @dataclass
 class Drain:
-    """One delivery of an outbox's entries, each through its own connection. Used once.
+    """One delivery of an outbox's entries by age, each through its own connection. Used once.
 
-    Several drains may work on one outbox, in threads, processes or on several hosts: a lease keeps a task instance's
-    entries with one of them. Entries are taken by age.
+    Several drains may work on one outbox: a lease keeps a task instance's entries with one of them.
 
     :param open_sink: returns the sink of a connection id, or the reason why there is none.
     :param connection: used instead of the entries' own.
@@ -237,9 +236,8 @@ class Drain:
     _most: int = SettledBatch.MOST
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
-        """Deliver the entries.
+        """Deliver the entries of these names; ``None``: all entries of the outbox.
 
-        :param names: names of the entries; ``None``: all entries of the outbox.
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
         with watched_disks():
@@ -555,10 +553,7 @@ class _Turn:
         breaker.record(self._delivery)
 
     def delivery(self, *, in_time: bool) -> Delivery:
-        """Return the result of a delivery that began.
-
-        :param in_time: whether :meth:`run` ended.
-        """
+        """Return the result of a delivery that began; ``in_time`` says whether :meth:`run` ended."""
         if (not in_time or self._delivery is None) and self._sending is not None:
             self._delivery = self._sending.outcome(in_time=False)
             self._drain.breaker(self._connection).record(self._delivery)

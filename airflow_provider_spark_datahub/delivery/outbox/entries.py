@@ -169,13 +169,12 @@ class Entry:
     ) -> Entry | None:
         """Record the delivery of the entry's items.
 
-        Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry.
-        A crash on the way loses nothing: it leaves old objects beside new ones.
+        Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry. A
+        crash on the way leaves old objects beside new ones.
 
-        :param delivery: the result of delivering ``sent``.
+        :param delivery: the result of delivering ``sent``, whose :func:`.upsert_hashes` may be given.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
         :param batch: removes the entry later, with others.
-        :param hashes: :func:`.upsert_hashes` of ``sent``, if they are known.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
         :raises ValueError: if the numbers do not account for each item of the entry.
         """
@@ -329,8 +328,7 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
 class _Usage(msgspec.Struct):
     """Result of a measurement, and the bytes written since.
 
-    :param bytes: the measured size and all bytes that were written since: never less than the size, except for what
-        others wrote at the same moment.
+    :param bytes: never less than the outbox's size, except for what others wrote at the same moment.
     :param oldest_ms: no pending entry was made before.
     :param seconds: the duration of the measurement.
     """
@@ -347,12 +345,10 @@ class _Usage(msgspec.Struct):
 
 
 class OutboxUsage:
-    """Upper limit of the size of an outbox, and lower limit of the age of its entries, at the cost of one small object.
+    """Upper limit of the size of an outbox, and lower limit of the age of its entries, in one small shared object.
 
-    Listing a large outbox takes seconds, too long for each write of a task. So each write adds its size to an object
-    that all processes share. The outbox is listed only when that sum reaches the limit, and by full drains. Removals
-    are not counted, and if two processes add at the same moment, one number may be lost. The next measurement corrects
-    both errors.
+    Listing a large outbox takes seconds. So each write adds its size, and the outbox is listed only when the sum
+    reaches the limit, and by full drains. That also corrects removals and simultaneous writes, which are not counted.
     """
 
     def __init__(self, storage: OutboxStorage) -> None:
@@ -361,7 +357,7 @@ class OutboxUsage:
     def add(self, size: int, limit: int, created_ms: int | None = None) -> int | None:
         """Count bytes that are about to be written.
 
-        :param limit: limit of the whole outbox, in bytes.
+        :param limit: of the whole outbox, in bytes.
         :param created_ms: creation time of the entry that is written.
         :returns: ``None`` if there is room; otherwise the size of the outbox, and nothing is counted.
         :raises OSError: if the outbox must be listed and cannot be.
@@ -442,8 +438,6 @@ class OutboxUsage:
 class Outbox:
     """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
 
-    :param storage: place of the outbox, such as a folder
-        (:class:`~airflow_provider_spark_datahub.delivery.outbox.storage.LocalStorage`).
     :param overflow: takes the records of attempts that the storage refuses.
     :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
     """
@@ -506,10 +500,7 @@ class Outbox:
         """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
 
         If the storage refuses, the entry goes into the overflow, if there is one. Each change of the entry tries the
-        outbox again. When this process has ended, the next process that opens the outbox moves the entry there.
-
-        The entry has one name, wherever it is: a write that was left behind at the deadline may still happen, and must
-        not leave a second entry, which would look like that of a killed attempt.
+        outbox again, and once this process has ended, any other moves the entry there.
 
         :param events: place where the events will be.
         :param redo: all other inputs of their conversion, as plain JSON.
@@ -633,12 +624,11 @@ class Outbox:
             )
 
     def expire_receipts(self, task: str | None = None) -> int:
-        """Remove the receipts that are older than the limit, and the oldest if all of them are too large.
+        """Remove the receipts that are too old, and the oldest if all are too large; return how many were too old.
 
         Receipts that are newer than a pending entry stay: they name the aspects that the entry must not overwrite.
 
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
-        :returns: how many were removed.
         """
         before_ms = self.storage.now_ms() - self.limits.receipts * 1000
         expired = self.receipts.expire(before_ms, self.usage.oldest_ms, task)
@@ -659,12 +649,10 @@ class Outbox:
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
 
     def entries(self, instance: str | None = None) -> Iterator[Entry]:
-        """Read and yield the entries of :meth:`names`.
+        """Read and yield the entries of :meth:`names`; those that cannot be read are moved to ``corrupt/`` and logged.
 
-        DataHub keeps the aspect that arrives last. Deliver the entries of one task instance in this order, and stop at
-        the first that keeps pending items: then an older attempt never overwrites a newer one.
-
-        Entries that cannot be read are moved to ``corrupt/`` and logged.
+        Deliver the entries of one task instance in this order, and stop at the first that keeps pending items: DataHub
+        keeps the aspect that arrives last.
         """
         for name in self.names(instance):
             entry = self.entry(name)
@@ -728,9 +716,8 @@ class Outbox:
     def requeue(self, quarantined: _QuarantinedEntry) -> Entry:
         """Make quarantined items pending again.
 
-        The entry keeps its age: it takes its old place in the order, and overwrites nothing that was delivered since.
-        The quota is not checked, since quarantined items already count. A crash on the way leaves the items in both
-        places.
+        The entry keeps its age, so it overwrites nothing that was delivered since. The quota is not checked, since
+        quarantined items already count. A crash on the way leaves the items in both places.
         """
         old = quarantined.manifest
         items = [item for _, item in quarantined.rejected]
@@ -757,8 +744,8 @@ class Outbox:
     def set_aside(self, name: str, reason: str, read: Callable[[str], object] | None = None) -> None:
         """Move a damaged object to ``corrupt/``, write the reason beside it, and log it.
 
-        :param read: reads the object again under its new name. If that succeeds, the task has replaced the object by a
-            whole one in the meantime, and the object is moved back.
+        :param read: reads the object again under its new name. If that succeeds, its task has just replaced it, and it
+            is moved back.
         """
         folder, path = name.partition("/")[0], self.storage.describe(name)
         aside = name.replace(folder, Folder.CORRUPT, 1)
@@ -788,7 +775,7 @@ class AttemptRecord:
     """Lineage of one attempt in the outbox, for one connection, in one state.
 
     :param state: ``unfinished``, ``pending``, ``quarantined`` or ``delivered``.
-    :param proposals: that the record contains; empty for raw events and unfinished attempts.
+    :param proposals: empty for raw events and unfinished attempts.
     :param count: the number of items in this state.
     :param reasons: why items were quarantined, each once.
     """
@@ -849,7 +836,7 @@ class OutboxRecords:
 
         :param most: ``None`` for all.
         :param dag_ids: only of these DAGs; ``None`` for all.
-        :param undelivered: only pending, unfinished and quarantined ones.
+        :param undelivered: without delivered ones.
         """
         records: list[AttemptRecord] = []
         found = self._found([Folder.PENDING], [Folder.QUARANTINED], [] if undelivered else [Folder.DELIVERED])

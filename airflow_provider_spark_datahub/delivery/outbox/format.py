@@ -1,7 +1,7 @@
 """Format of the outbox: names of its objects, manifests, and entries as JSON lines (docs/outbox.md).
 
-Each object begins with a sealed line: JSON that ends with its own checksum, and contains the length and the checksum of
-everything behind it. So a damaged object is noticed before anything of it is used.
+Each object begins with a sealed line: JSON with its own checksum, and the length and checksum of everything behind it.
+So damage is noticed before anything is used.
 """
 
 from __future__ import annotations
@@ -154,8 +154,7 @@ class Manifest:
     :param connection_id: the Airflow connection for which the entry is meant.
     :param created_ms: when the entry was made, in ms since the epoch.
     :param state: ``unfinished`` from the submit until the events are converted; then ``pending``.
-    :param content: the kind of the items: ``proposals``, or ``events`` for an OpenLineage backend. Items of any other
-        kind are left alone.
+    :param content: the kind of the items: ``proposals``, or ``events`` for an OpenLineage backend.
     :param collected: the number of proposals into which the events were converted.
     :param pending: the number of items that the entry holds now.
     :param delivered: how many items were acknowledged.
@@ -239,9 +238,8 @@ class Manifest:
 
     @classmethod
     def read_beginning(cls, line: bytes, size: int) -> Manifest:
-        """Return the manifest of an object from its first line alone.
+        """Return the manifest of an object of ``size`` bytes from its first line alone.
 
-        :param size: size of the whole object, in bytes.
         :raises EntryFormatError: as :meth:`read`; but only the length of the other lines is checked.
         """
         return cls.read_described(line, size)[0]
@@ -282,7 +280,7 @@ class Manifest:
 
     @classmethod
     def read_entry(cls, content: bytes) -> tuple[Manifest, tuple[OutboxItem, ...]]:
-        """Return what :meth:`entry_lines` wrote.
+        """Return the manifest and the items of an entry.
 
         :raises EntryFormatError: if it is damaged, incomplete, or not an entry.
         """
@@ -290,10 +288,8 @@ class Manifest:
         return manifest, manifest._items(lines)
 
     def read_items(self, lines: bytes, body: Body) -> tuple[OutboxItem, ...]:
-        """Return the items of an entry.
+        """Return the items in the lines behind the manifest, which ``body`` describes.
 
-        :param lines: everything behind the first line.
-        :param body: their description in the first line.
         :raises EntryFormatError: if they are damaged or incomplete.
         """
         body.check(lines)
@@ -312,9 +308,9 @@ class Manifest:
 
     @classmethod
     def read_quarantined(cls, content: bytes) -> tuple[Manifest, tuple[tuple[str, OutboxItem], ...]]:
-        """Return what :meth:`quarantine_lines` wrote.
+        """Return the manifest, and the items with their reasons.
 
-        :raises EntryFormatError: if it is damaged, incomplete, or something else.
+        :raises EntryFormatError: if the object is damaged, incomplete, or another one.
         """
         manifest, body = cls._read_whole(content)
         rejected = []

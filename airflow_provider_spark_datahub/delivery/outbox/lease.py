@@ -47,8 +47,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 def machine() -> str:
     """Return a name of this machine within which process ids are unique.
 
-    On Linux, the host's name alone is not enough: containers of different hosts may share it, and the first namespace
-    of process ids has the same number on every host. The boot id differs between hosts, and changes with each boot.
+    The host's name alone is not enough: containers of different hosts may share it. On Linux, the boot id differs.
     """
     namespace = ""
     with suppress(OSError):
@@ -76,7 +75,7 @@ def is_gone(on: str, process: int, started: int | None = None) -> bool:
     """Return whether a process has ended; False if it is on another machine, which cannot be known from here.
 
     :param on: its :func:`machine`.
-    :param started: its :func:`process_start`: another process may have its number now. ``None`` if it is not known.
+    :param started: its :func:`process_start`, if it is known: another process may have its number now.
     """
     if on != machine():
         return False
@@ -112,7 +111,7 @@ class Lease:
 
     :param groups: the groups of entries that it covers.
     :param until: the moment at which it ends for its holder; a delivery begins no request after it.
-    :param run: the DAG run of its groups; empty if that is not known.
+    :param run: the DAG run of its groups, whose other instances it does not exclude; empty if that is not known.
     :param delivers: False if it only excludes other processes from its groups, until :meth:`take_turn`.
     """
 
@@ -140,28 +139,22 @@ class Lease:
         """Take the lease of a group of entries; return ``None`` if another process holds it.
 
         :param seconds: time after which other processes ignore it, by the wall clocks of the hosts.
-        :param run: as in the class; other instances of the run do not exclude this one.
-        :param delivers: as in the class.
         """
         name = f"{Folder.LEASES}/{'.'.join(group)}.{secrets.token_hex(8)}.json"
         return cls(storage, name, frozenset([group]), seconds, Deadline.after(seconds), run, delivers)._taken()
 
     @classmethod
     def take_some(cls, storage: OutboxStorage, groups: Iterable[_Group], seconds: float) -> Self | None:
-        """Take one lease for those groups that are free; return ``None`` if all are held.
-
-        It costs as much as the lease of one group.
-        """
+        """Take one lease for those groups that are free, at the cost of one; return ``None`` if all are held."""
         name = f"{Naming.LEASE_OF_MANY}{secrets.token_hex(8)}.json"
         return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds))._taken()
 
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
 
-        Each process first writes an object of its own, and then lists the objects of all others. It holds the groups
-        that none of those excludes. If two processes come at the same time, the later listing contains the objects of
-        both, since a listing shows everything that was written before it. So two processes never hold the same group.
-        This needs neither locks nor conditional writes.
+        Each process first writes an object of its own, and then lists those of all others. It holds the groups that
+        none of those excludes. If two come at the same time, the later listing contains both, since a listing shows
+        everything that was written before it. This needs neither locks nor conditional writes.
         """
         self.seconds = min(self.seconds, _MOST_SECONDS)
         if self._storage.knows_time:
@@ -193,7 +186,7 @@ class Lease:
         """Leave out the groups that other leases exclude; return the names of expired leases.
 
         Of processes that came at the same time, the one whose lease has the first name stays until the others have
-        given way. If all gave way, they could meet again whenever they return, above all if the storage is slow.
+        given way; else they could meet again and again.
         """
         over: list[str] = []
         for look in range(_LOOKS):
@@ -208,10 +201,7 @@ class Lease:
         return over
 
     def _excluded(self) -> tuple[dict[_Group, str], list[str]]:
-        """Return the groups of this lease that other leases exclude, and the names of expired leases.
-
-        Each group comes with the first name of a lease that excludes it.
-        """
+        """Return the excluded groups, each with the first lease that excludes it, and the names of expired leases."""
         tasks: dict[_Group, list[_Group]] = {}
         for group in self.groups:
             tasks.setdefault(_task(group), []).append(group)
@@ -280,10 +270,7 @@ class Lease:
             sleep(_pause(deadline))
 
     def renew(self) -> bool:
-        """Extend the lease to its whole time if half of it is gone.
-
-        :returns: False if it has expired: others may hold it now.
-        """
+        """Extend the lease to its whole time if half of it is gone; return False if it has expired."""
         if self.until.expired:
             log.debug("Lease expired: %s", self.name)
             return False
@@ -401,13 +388,11 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class Overflow:
-    """Records of attempts that began while the outbox was full or away.
+    """Records of attempts that began while the outbox was full or away, beside the event files.
 
-    An unfinished entry holds no proposals, but it names the place of the attempt's events, so that they can be
-    converted later. The overflow is beside the event files: if that disk is full as well, the job has written no events
-    either. A record belongs to the process that its name contains. When that process has ended, another one renames
-    the record, which only one process can do, and moves it to the outbox. A step that was left behind may give a record
-    to this process later: it is moved as well. Methods raise OSError if the disk refuses.
+    An unfinished entry names the place of its attempt's events, so that they can be converted later. A record belongs
+    to the process that its name contains. When that has ended, another renames it, which only one can do, and moves it
+    to the outbox. Methods raise OSError if the disk refuses.
 
     :param folder: for one outbox alone; made when it is first needed.
     """
@@ -469,7 +454,7 @@ class Overflow:
     def take_back(self, put: Callable[[EntryName, bytes], None]) -> None:
         """Move the records of processes that have ended to the outbox, by age, until the outbox refuses one.
 
-        Failures are only logged, since the entries in the outbox do not depend on these records.
+        Failures are only logged.
 
         :param put: writes one of them there, and raises OSError if the outbox refuses.
         """

@@ -53,7 +53,8 @@ _ROUNDING_MS = 1_000
 
 
 def order_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
-    """Return the time of an entry or a receipt, by which runs are ordered: at most the time when the storage wrote it.
+    """Return the time by which runs are ordered: ``created_ms``, but at most the time when the storage wrote the
+    object.
 
     :param created_ms: the time in its name, which is too late if the clock of its host was ahead.
     """
@@ -217,11 +218,10 @@ class Receipts:
             self._tasks.clear()
 
     def expire(self, before_ms: float, oldest_ms: Callable[[], float], task: str | None = None) -> int:
-        """Remove the receipts of entries that were made before two moments, of one or all tasks; return their number.
-
-        The proposals that are kept beside them go with them.
+        """Remove the receipts of entries from before two moments, with the proposals beside them; return their number.
 
         :param oldest_ms: returns the second moment. Called only if there are receipts from before the first.
+        :param task: of one task only.
         """
         old = [receipt for receipt in self._names(task) if receipt.created_ms < before_ms]
         if not old:
@@ -243,7 +243,7 @@ class Receipts:
         )
 
     def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
-        """Make room: remove the oldest kept proposals, which only people read, then receipts that protect nothing.
+        """Remove the oldest kept proposals, then receipts that protect nothing; return how many bytes that freed.
 
         A receipt protects delivered aspects if an unsettled entry of its task is older, or belongs to its task
         instance. If the aspects that such an entry replaces are known, the receipt must name one of them.
@@ -251,7 +251,6 @@ class Receipts:
         :param least: bytes; if fewer can be freed, nothing is removed.
         :param most: bytes after which nothing more is removed.
         :param unsettled: returns the entries that may be delivered one day.
-        :returns: how many bytes are free now.
         """
         removable = _oldest_first(self._storage.stored(Folder.DELIVERED))
         if sum(removable.values()) < most:
@@ -333,10 +332,9 @@ def _instance_hash(entry: EntryName) -> str:
 
 
 class SettledBatch:
-    """Settled entries whose receipts are synced together, before the entries are removed.
+    """Settled entries whose receipts are synced together, which is faster, before the entries are removed.
 
-    Syncing one file takes milliseconds, and syncing dozens at the same time takes hardly longer. If the process crashes
-    before the batch is committed, entries stay beside their receipts, and the next drain discards these entries.
+    After a crash before the commit, the next drain discards entries that lie beside their receipts.
     """
 
     MOST = 64

@@ -54,14 +54,12 @@ def storage_errors(what: str, *subjects: object) -> Iterator[None]:
 
 
 class OutboxStorage(ABC):
-    """Place where an outbox keeps its objects.
+    """Place where an outbox keeps its objects, by relative names with ``/`` between their parts.
 
-    Names are relative, with ``/`` between their parts. An object appears whole or not at all, and a listing contains
-    everything that was written before it began: a POSIX folder and S3 promise both, and the leases rely on it. Methods
-    raise OSError if the storage refuses or does not answer.
+    An object appears whole or not at all, and a listing contains everything that was written before it began: a POSIX
+    folder and S3 promise both, and the leases rely on it. Methods raise OSError if the storage refuses or hangs.
 
-    :ivar deadline: deadline of the storage's user, if there is one: no step on the storage takes much longer
-        (:func:`.step_in_time`).
+    :ivar deadline: of the storage's user: no step takes much longer (:func:`.step_in_time`).
     :ivar make_room: called with two numbers of bytes if the disk is nearly full. It frees up to the second number, or
         nothing if it cannot free the first.
     """
@@ -81,8 +79,7 @@ class OutboxStorage(ABC):
     def now_ms(self) -> int:
         """Return the time in ms since the epoch: the storage's, if it is known; else that of this host.
 
-        Hosts that share a storage compare each other's times. A host with a wrong clock would treat valid leases as
-        expired, or receipts as from the future. The storage's clock is the same for all of them.
+        A host with a wrong clock would treat valid leases as expired. The storage's clock is the same for all hosts.
         """
         return round(time.time() * 1000 + (self._ahead_ms or 0.0))
 
@@ -93,7 +90,7 @@ class OutboxStorage(ABC):
     def observe_time(self, name: str, since: float) -> None:
         """Learn the storage's time from an object that was written just now.
 
-        :param since: this host's time before the write, since the time for a slow write must not count as a difference.
+        :param since: this host's time before the write, which may have been slow.
         """
         modified_ms = self.modified_ms(name)
         if modified_ms is not None:
@@ -106,10 +103,7 @@ class OutboxStorage(ABC):
 
     @abstractmethod
     def stored(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of all objects below ``folder``, at any depth, by their names and in their order.
-
-        The result is empty if the folder does not exist.
-        """
+        """Return the sizes in bytes of all objects below ``folder``, at any depth, by name and in order."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of :meth:`stored`, which may cost less."""
@@ -127,7 +121,7 @@ class OutboxStorage(ABC):
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of an object, with its newline, and the size of the whole object in bytes.
 
-        A line that is too long for any object of an outbox is cut.
+        A line that is too long is cut.
 
         :raises FileNotFoundError: as :meth:`read`.
         """
@@ -142,8 +136,7 @@ class OutboxStorage(ABC):
         If it fails, e.g. since the storage is full, the object is unchanged.
 
         :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is called.
-        :param leaves: share of the disk's reserve that must be free. A drain writes a lease and a receipt before it
-            frees anything, so it could not deliver an outbox that has filled its disk.
+        :param leaves: share of the disk's reserve that must stay free: a drain must write before it frees anything.
         """
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
@@ -425,10 +418,7 @@ def _milliseconds(moment: object) -> int | None:
 class ObjectStorage(OutboxStorage):
     """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
-    Its time is the store's, from the last modification of its objects, in whole seconds. If the client does not report
-    that, it is this host's.
-
-    Each request ends within 10 s, and within half of the time until :attr:`deadline` (:func:`.step_in_time`).
+    Its time is the store's, from the last modification of its objects, if the client reports that; else this host's.
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.

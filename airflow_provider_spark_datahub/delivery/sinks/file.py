@@ -172,9 +172,8 @@ class FileSink(Sink):
     """Sink that appends to a file: JSON lines if its name ends in ``.jsonl`` or ``.ndjson``, else the array of objects
     that ``datahub ingest`` reads.
 
-    It uses the lock of DataHub's ``SynchronizedFileEmitter``, so that both may write the same file. The cost of an
-    append depends on its own size, not on the file's. An acknowledged append is on the disk. If a crash cuts an append
-    off, the next append moves its remains to ``<path>.torn-N``. A reader that takes no lock may see half of an append.
+    It uses the lock of DataHub's ``SynchronizedFileEmitter``, so that both may write the same file. An acknowledged
+    append is on the disk. If a crash cuts an append off, the next one moves its remains to ``<path>.torn-N``.
 
     :param path: the file; it and its folder are made if they are missing.
     """

@@ -135,8 +135,7 @@ def _cut(connection: HTTPConnection, deadline: Deadline) -> Iterator[None]:
 class BoundedAdapter(HTTPAdapter):
     """Adapter that sends a request once, and reads the answer until the deadline and up to a size.
 
-    A longer answer is cut, and its connection closed. A redirect is an error, since requests would repeat a POST as GET
-    and take a login page for a yes; so is a web page.
+    Redirects and web pages are errors: requests would repeat a POST as GET and take a login page for a yes.
     """
 
     LARGEST_ANSWER = 64 * 1024

@@ -33,10 +33,9 @@ _REMEDY = "set its login and password, or sasl.* in producer_config"
 class KafkaSink(Sink):
     """Sink that delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
 
-    The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as delivered
-    once the brokers have acknowledged it and all earlier ones of its entity. DataHub reads it later, so it is
-    *accepted*, not stored. If brokers refuse a batch, each of its proposals is sent once more, in a batch of its own. A
-    proposal is rejected only if its own batch is refused.
+    The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as accepted
+    once the brokers have acknowledged it and all earlier ones of its entity. If they refuse a batch, each of its
+    proposals is sent alone, and rejected if it is refused again.
 
     :raises SinkSettingsError: if Kafka's client is not installed.
     """

@@ -112,8 +112,7 @@ def _encoded(obj: object) -> bytes:
 class GmsClient:
     """Client that posts batches to GMS, each in one attempt, none after the deadline.
 
-    It hides the credentials from acryl-datahub, whose ``repr`` shows a part of the token and whose debug log prints
-    requests as curl commands with all headers but ``Authorization``: :class:`_GmsAdapter` adds them on the wire.
+    It hides the credentials from acryl-datahub, which may log them: :class:`_GmsAdapter` adds them on the wire.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
@@ -129,8 +128,7 @@ class GmsClient:
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         """Send the proposals at once, in one request unless they are too large for it.
 
-        :returns: True if they are stored, False if they are only accepted, otherwise the failure. After a failure, some
-            of them may be stored nevertheless.
+        After a failure, some of them may be stored nevertheless.
         """
         self._adapter.traced = self._adapter.named_nothing = False
         post = self._post_openapi if self._settings.openapi_ingestion else self._post_rest_li
@@ -153,10 +151,7 @@ class GmsClient:
         return Failure(FailureKind.MISCONFIGURED, f"its /config is not that of GMS: {_NOT_GMS}")
 
     def get(self, path: str, *, may_miss: bool = False) -> Any | Failure:
-        """Return the JSON that GMS answers to a GET, or why there is none.
-
-        :param may_miss: a 404 is not a failure; the answer is ``None``.
-        """
+        """Return the JSON that GMS answers to a GET, or why there is none; ``None`` for a 404 if it ``may_miss``."""
         try:
             content = self._session.get(f"{self._settings.server}{path}").content
         except AnswerError as error:
@@ -253,10 +248,8 @@ def _system_metadata() -> dict[str, Any]:
 class _GmsAdapter(BoundedAdapter):
     """Adapter that sends credentials and certificates, and accepts only GMS's own answers as acknowledgements.
 
-    :ivar traced: whether GMS was asked for the outcome of an asynchronous write. In the mode ASYNC_WAIT, the emitter
-        asks if GMS supports it; otherwise it returns without waiting.
-    :ivar named_nothing: whether an answer acknowledged a write without naming an entity, so that it may be from another
-        server.
+    :ivar traced: whether GMS was asked for the outcome of an asynchronous write, which it may not support.
+    :ivar named_nothing: whether an answer acknowledged a write without naming an entity: it may be from another server.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
