@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -142,10 +143,12 @@ def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -
 
 
 def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
+    # A copy: the drain removes delivered events.
+    events = Path(shutil.copy(CORPUS / "a_csv_join_agg.ndjson", tmp_path))
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
         LineageSettings(),
-        CORPUS / "a_csv_join_agg.ndjson",
+        events,
         SparkEventLog(),
     )
     key = AttemptKey("shop", "run", "build", -1, 1)
