@@ -35,7 +35,7 @@ from typing import Any
 
 from event_mix import MIXES, mixed_application, mixed_run, of_size, wide_application, wide_run
 
-OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
+OPTIONS = {"datasets": "schemas"}
 Applications = dict[str, tuple[Callable[[int], Iterator[bytes]], int]]
 APPLICATIONS: Applications = {"mixed": (mixed_application, 18), "wide": (wide_application, 1)}
 """Per mix how to make one application, and how many of them are a round."""

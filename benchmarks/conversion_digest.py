@@ -46,13 +46,13 @@ WRONG: list[Any] = [
     {},
     [None],
 ]
-MATERIALIZED = {"materialize_dataset": True, "include_schema_metadata": True}
+MATERIALIZED = {"datasets": "schemas"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything": {
         **MATERIALIZED,
         **dict.fromkeys(("capture_operations", "capture_test_results", "capture_spark_plan"), True),
-        **{f"capture_dataset_{name}": True for name in ("documentation", "owners", "tags")},
+        "dataset_details": ["documentation", "owners", "tags"],
         "capture_columns_from_sql": True,
         "enhanced_merge_into_extraction": True,
         "max_string_length": 5000,

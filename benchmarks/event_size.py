@@ -23,8 +23,7 @@ from typing import Any
 
 RUN = "01a1fd1c-36c1-768b-a400-{:012d}"
 SETTINGS = {
-    "materialize_dataset": True,
-    "include_schema_metadata": True,
+    "datasets": "schemas",
     "file_partition_regexp": "/day=.*",
 }
 Event = dict[str, Any]

@@ -29,7 +29,7 @@ with DAG(
         out=os.environ.get("SHOP_BACKFILL", "/tmp/shop/backfill") + "/{{ params.since }}_{{ params.until }}",
         since="{{ params.since }}",
         until="{{ params.until }}",
-        lineage={"materialize_dataset": True, "include_schema_metadata": True},
+        lineage={"datasets": "schemas"},
         datahub_conn_id="datahub_default",
         rate=500,
         retries=2,

@@ -36,12 +36,12 @@ with DAG(
         name="build_orders",
         application=str(JOBS / "build_orders.py"),
         # Which folder of a path is the dataset: without it each partition folder of a table would be one.
-        lineage={"materialize_dataset": True, "include_schema_metadata": True},
+        lineage={"datasets": "schemas"},
     )
     revenue = SparkSubmitDatahubOperator(
         task_id="revenue",
         name="revenue",
         application=str(JOBS / "revenue.py"),
-        lineage={"materialize_dataset": True, "include_schema_metadata": True},
+        lineage={"datasets": "schemas"},
     )
     build_orders >> revenue

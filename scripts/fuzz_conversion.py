@@ -36,12 +36,9 @@ SETTINGS = [
     LineageSettings(),
     LineageSettings.from_mapping(
         {
-            "materialize_dataset": True,
-            "include_schema_metadata": True,
+            "datasets": "schemas",
             "capture_operations": True,
-            "capture_dataset_documentation": True,
-            "capture_dataset_owners": True,
-            "capture_dataset_tags": True,
+            "dataset_details": ["documentation", "owners", "tags"],
             "capture_test_results": True,
             "max_string_length": 5_000,
             "capture_spark_plan": True,

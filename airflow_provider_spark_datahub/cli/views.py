@@ -150,7 +150,7 @@ def explain(
     """
     settings, _ = console.read_settings(config, set_ or [])
     # Schemas name the columns that have no lineage.
-    settings = replace(settings, capture_evidence=True, materialize_dataset=True, include_schema_metadata=True)
+    settings = replace(settings, capture_evidence=True, datasets="schemas")
     proposals, problems, diagnostics = read_sources(
         [run], failed=console.EXIT_INCOMPLETE, settings=settings, event_log=event_log, exit_code=exit_code
     )

@@ -46,7 +46,7 @@ class WrittenDataset(msgspec.Struct, frozen=True):
     :param name: its name in DataHub, without the platform instance.
     :param run_urn: the Spark run's DataProcessInstance.
     :param rows: number of written rows; :attr:`size` in bytes. Both need ``capture_operations``.
-    :param schema_hash: hash of the names and types of its fields. It needs ``include_schema_metadata``.
+    :param schema_hash: hash of the names and types of its fields. It needs ``datasets="schemas"``.
     :param partitions: the written partitions, if the producer reports them.
     """
 

@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings, PathSpec
+from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec
 
 # Scheme of a path → DataHub platform.
 _PATH_PLATFORMS = {
@@ -113,7 +113,7 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
             platform = settings.catalog_platforms.get(as_text(described).lower())
             if platform:
                 return platform
-    return settings.hive_platform_alias
+    return settings.catalog_platforms.get(OTHER_CATALOGS, "hive")
 
 
 def _is_described(facets: Facets) -> bool:

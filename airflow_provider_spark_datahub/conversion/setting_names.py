@@ -22,11 +22,15 @@ FLOW_NAME = "flow_name"
 DATABRICKS_CLUSTER = "databricks.cluster"
 PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
 FLOW_PARTS = (FLOW_NAME, DATABRICKS_CLUSTER, PIPELINE_INSTANCE)
+# Parts of catalog_platforms and of datasets.
+HIVE_ALIAS = "metadata.dataset.hivePlatformAlias"
+MATERIALIZE = "metadata.dataset.materialize"
+INCLUDE_SCHEMA = "metadata.dataset.include_schema_metadata"
 
-# Spark properties of the Java listener without their prefix → our settings or parts of the flow's name. Path specs have
+# Spark properties of the Java listener without their prefix → our settings or parts of them. Path specs have
 # names of their own.
 _LISTENER_NAMES: Mapping[str, str] = {
-    **{part: part for part in FLOW_PARTS},
+    **{part: part for part in (*FLOW_PARTS, HIVE_ALIAS, MATERIALIZE, INCLUDE_SCHEMA)},
     "captureColumnLevelLineage": "capture_column_level_lineage",
     "capture_spark_plan": "capture_spark_plan",
     "coalesce_jobs": "coalesce_jobs",
@@ -35,11 +39,8 @@ _LISTENER_NAMES: Mapping[str, str] = {
     "file_partition_regexp": "file_partition_regexp",
     "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "metadata.dataset.env": "env",
-    "metadata.dataset.experimental_include_schema_metadata": "include_schema_metadata",
-    "metadata.dataset.hivePlatformAlias": "hive_platform_alias",
-    "metadata.dataset.include_schema_metadata": "include_schema_metadata",
+    "metadata.dataset.experimental_include_schema_metadata": INCLUDE_SCHEMA,
     "metadata.dataset.lowerCaseUrns": "lower_case_dataset_urns",
-    "metadata.dataset.materialize": "materialize_dataset",
     "metadata.dataset.platformInstance": "dataset_platform_instance",
     "parent.datajob_urn": "parent_job_urn",
     "patch.enabled": "use_patch",
@@ -52,8 +53,8 @@ _GMS_NAMES: Mapping[str, str] = {
     "commonDatasetEnv": "env",
     "commonDatasetPlatformInstance": "dataset_platform_instance",
     "filePartitionRegexpPattern": "file_partition_regexp",
-    "includeSchemaMetadata": "include_schema_metadata",
-    "materializeDataset": "materialize_dataset",
+    "includeSchemaMetadata": INCLUDE_SCHEMA,
+    "materializeDataset": MATERIALIZE,
     "orchestrator": "orchestrator",
     "platformInstance": "platform_instance",
     "usePatch": "use_patch",
@@ -65,7 +66,7 @@ _CONVERTER_NAMES: Mapping[str, str] = {
     "disableSymlinkResolution": "disable_symlink_resolution",
     "enhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "fabricType": "env",
-    "hivePlatformAlias": "hive_platform_alias",
+    "hivePlatformAlias": HIVE_ALIAS,
     "lowerCaseDatasetUrns": "lower_case_dataset_urns",
     "parentJobUrn": "parent_job_urn",
     "pathSpecs": "path_specs",
@@ -300,7 +301,8 @@ class _Translator:
             return SettingsError(f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'")
         of_listener = [*_LISTENER_NAMES, *_LISTENER_NOTES]
         others = [*self._own] if spelling != name else [*self._own, *_CONVERTER_NAMES, *_CONVERTER_NOTES]
-        close = nearest(name, dict.fromkeys([*others, *of_listener]))
+        # Only the listener's names have dots.
+        close = nearest(name, dict.fromkeys([*([] if "." in name else others), *of_listener]))
         if close and spelling != name and close in of_listener:
             close = _LISTENER_PREFIX + close
         return _unknown_setting(spelling, close, self._own)

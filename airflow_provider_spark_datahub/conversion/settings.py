@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -17,6 +17,9 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
     DATABRICKS_CLUSTER,
     FLOW_NAME,
     FLOW_PARTS,
+    HIVE_ALIAS,
+    INCLUDE_SCHEMA,
+    MATERIALIZE,
     PIPELINE_INSTANCE,
     SettingsError,
     nearest,
@@ -26,6 +29,12 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
 _UNNAMED = re.compile(r"pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
+# For each value of "datasets", the listener's settings "materialize" and "include_schema_metadata".
+_DATASETS = {"none": (False, False), "keys": (True, False), "schemas": (True, True)}
+DETAILS = ("documentation", "owners", "tags")
+"""Values of ``dataset_details``."""
+OTHER_CATALOGS = "*"
+"""Key in ``catalog_platforms`` for catalogues and formats that it does not name."""
 ENVIRONMENTS = (
     "DEV", "TEST", "QA", "UAT", "EI", "PRE", "STG", "NON_PROD", "PROD", "CORP",
     "RVW", "PRD", "TST", "SIT", "SBX", "SANDBOX", "CERT",
@@ -55,10 +64,6 @@ class LineageSettings:
     :param orchestrator: platform of the flow, instead of the event's processing engine.
     :param pipeline_name: name of the flow (and of the coalesced job), instead of the application's name;
         ``{application}`` in it stands for that name.
-    :param suffixed_name: name to which the launcher appends a random suffix, so that each run would be an application
-        of its own: an application ``<name>-<8 letters or digits>`` is taken for ``<name>``.
-    :param unnamed_as: name for an application without one of its own, which Spark calls ``pyspark-shell``,
-        ``Spark shell``, ``SparkSQL::<address>`` or, if ``spark-pipelines`` starts it, ``cli.py``.
     :param platform_instance: instance of the orchestrator; also the flow's cluster.
     :param owners: users or URNs that own the flow.
     :param tags: tags of the flow.
@@ -70,15 +75,14 @@ class LineageSettings:
     :param capture_spark_plan: keep the logical plan as a property of the flow.
     :param env: DataHub environment of datasets.
     :param dataset_platform_instance: platform instance of datasets.
-    :param hive_platform_alias: platform of tables in catalogues other than Glue.
-    :param catalog_platforms: platform of tables by catalogue or storage format, e.g. ``{"iceberg": "iceberg"}``.
+    :param catalog_platforms: platform of tables by catalogue or storage format, e.g. ``{"iceberg": "iceberg"}``; of
+        all others by ``*``, without which it is ``hive``. Tables in Glue have the platform ``glue``.
     :param disable_symlink_resolution: name tables by their path.
     :param lower_case_dataset_urns: lower-case the names of datasets.
     :param default_schemas: schema of database tables that are named without one, by platform.
     :param path_specs: which folder of a path is the dataset, by platform.
     :param file_partition_regexp: pattern to cut off the end of a path.
-    :param materialize_dataset: write ``datasetKey`` and ``status`` of datasets.
-    :param include_schema_metadata: write their schema too; only with ``materialize_dataset``.
+    :param datasets: write ``datasetKey`` and ``status`` of datasets (``keys``), and their schemas (``schemas``).
     :param capture_column_level_lineage: write column-level lineage.
     :param capture_columns_from_sql: add column lineage from statements, by sqlglot, for columns without any.
     :param capture_evidence: write into each edge of a job which queries gave it, and their statements into the job;
@@ -90,9 +94,8 @@ class LineageSettings:
     :param capture_from_event_log: have Spark log its own events, as ``capture_streaming`` does, and convert an
         application that has no OpenLineage events from the physical plans in its log.
     :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
-    :param capture_dataset_documentation: add the descriptions of datasets, and of the fields in their schemas.
-    :param capture_dataset_owners: add the owners of datasets that the producer names.
-    :param capture_dataset_tags: add the tags of datasets that the producer names, and of the fields in their schemas.
+    :param dataset_details: add what the producer says of datasets: ``documentation`` and ``tags``, also of the fields
+        in their schemas, and ``owners``.
     :param capture_test_results: write the results of data-quality checks that a run made.
     :param max_string_length: the longest text in an aspect and the longest column lineage of a job, in characters. The
         default is the limit of GMS and of the Java listener (``INGESTION_MAX_SERIALIZED_STRING_LENGTH``).
@@ -100,8 +103,6 @@ class LineageSettings:
 
     orchestrator: str | None = None
     pipeline_name: str | None = None
-    suffixed_name: str | None = None
-    unnamed_as: str | None = None
     platform_instance: str | None = None
     owners: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -113,27 +114,28 @@ class LineageSettings:
     capture_spark_plan: bool = False
     env: str = "PROD"
     dataset_platform_instance: str | None = None
-    hive_platform_alias: str = "hive"
     catalog_platforms: Mapping[str, str] = field(default_factory=dict)
     disable_symlink_resolution: bool = False
     lower_case_dataset_urns: bool = False
     default_schemas: Mapping[str, str] = field(default_factory=lambda: {"postgres": "public", "mssql": "dbo"})
     path_specs: tuple[PathSpec, ...] = ()
     file_partition_regexp: str | None = None
-    materialize_dataset: bool = False
-    include_schema_metadata: bool = False
+    datasets: str = "none"
     capture_column_level_lineage: bool = True
     capture_columns_from_sql: bool = False
     capture_operations: bool = False
-    capture_dataset_documentation: bool = False
-    capture_dataset_owners: bool = False
-    capture_dataset_tags: bool = False
+    dataset_details: tuple[str, ...] = ()
     capture_test_results: bool = False
     max_string_length: int = 16_000_000
     capture_evidence: bool = False
     capture_streaming: bool = False
     capture_lost_executions: bool = False
     capture_from_event_log: bool = False
+    # Launchers set these two; users cannot.
+    suffixed_name: str | None = None
+    """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken for ``<name>``."""
+    unnamed_as: str | None = None
+    """Name for an application that has none of its own, which Spark calls e.g. ``pyspark-shell``."""
 
     def __hash__(self) -> int:
         """Hash the settings that usually differ: settings are the key of many caches."""
@@ -197,7 +199,16 @@ class LineageSettings:
         parts = {part: values.pop(part, None) for part in FLOW_PARTS}
         values["pipeline_name"] = values.get("pipeline_name") or _composed_name(parts)
         values["platform_instance"] = values.get("platform_instance") or parts[PIPELINE_INSTANCE]
+        if alias := values.pop(HIVE_ALIAS, None):
+            values["catalog_platforms"] = {OTHER_CATALOGS: alias, **(values.get("catalog_platforms") or {})}
+        with_keys, with_schemas = values.pop(MATERIALIZE, None), values.pop(INCLUDE_SCHEMA, None)
+        values["datasets"] = ("schemas" if with_schemas else "keys") if with_keys else None
         return cls(**{name: value for name, value in values.items() if value is not None})
+
+    @staticmethod
+    def settable() -> Collection[str]:
+        """Return the names of the settings that users can set."""
+        return _OWN_READERS.keys()
 
     @staticmethod
     def notes(*layers: Mapping[str, Any]) -> list[str]:
@@ -235,6 +246,10 @@ def _read(layer: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None and value != values[setting.name]:
             raise SettingsError.contradiction(spellings[setting.name], setting.spelling)
     _check_rivals(values, spellings)
+    if (datasets := values.pop("datasets", None)) is not None:
+        for part, is_wanted in zip((MATERIALIZE, INCLUDE_SCHEMA), _DATASETS[datasets], strict=True):
+            if values.setdefault(part, is_wanted) != is_wanted:
+                raise SettingsError.contradiction(spellings["datasets"], spellings[part])
     return values
 
 
@@ -332,6 +347,19 @@ def _job_urn(name: str, value: object) -> str | None:
     return text
 
 
+def _datasets(name: str, value: object) -> str:
+    if value not in _DATASETS:
+        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(_DATASETS)}")
+    return str(value)
+
+
+def _details(name: str, value: object) -> tuple[str, ...]:
+    details = _texts(name, value)
+    if not {*details} <= {*DETAILS}:
+        raise SettingsError(f"{name} is {value!r}, want some of {', '.join(DETAILS)}")
+    return details
+
+
 def _regexp(name: str, value: object) -> str | None:
     text = _text(name, value)
     try:
@@ -413,6 +441,8 @@ def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
 
 _SPECIAL_READERS: dict[str, _Reader] = {
     "env": _environment,
+    "datasets": _datasets,
+    "dataset_details": _details,
     "parent_job_urn": _job_urn,
     "file_partition_regexp": _regexp,
     "path_specs": _path_specs,
@@ -420,7 +450,6 @@ _SPECIAL_READERS: dict[str, _Reader] = {
 }
 _READERS_BY_TYPE: dict[str, _Reader] = {
     "str | None": _text,
-    "str": _text,
     "bool": _boolean,
     "tuple[str, ...]": _texts,
     "Mapping[str, str]": _text_map,
@@ -428,5 +457,10 @@ _READERS_BY_TYPE: dict[str, _Reader] = {
 _OWN_READERS: dict[str, _Reader] = {
     setting.name: _SPECIAL_READERS.get(setting.name) or _READERS_BY_TYPE[str(setting.type)]
     for setting in fields(LineageSettings)
+    if setting.name not in ("suffixed_name", "unnamed_as")
 }
-_READERS = _OWN_READERS | dict.fromkeys(FLOW_PARTS, _text)
+_READERS = {
+    **_OWN_READERS,
+    **dict.fromkeys((*FLOW_PARTS, HIVE_ALIAS), _text),
+    **dict.fromkeys((MATERIALIZE, INCLUDE_SCHEMA), _boolean),
+}

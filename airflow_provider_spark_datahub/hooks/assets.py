@@ -57,7 +57,7 @@ def emit_assets(context: Context, attempt: AttemptLineage, report: LineageReport
         report.warnings.append("without lineage, it is not known which outlets of the task were written")
         return
     templates = wanted if isinstance(wanted, Mapping) else None
-    with_partitions = bool(getattr(task, "asset_partitions", False))
+    with_partitions = wanted == "partitions"
     events = _AssetEvents(context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
     events.emit(attempt.written)
     report.assets = events.uris

@@ -124,10 +124,10 @@ class SparkLineageOperator(BaseOperator):
         operators of the Sparks below a task.
     :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
         ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
-        templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``. ``False`` for no events even if
-        the outlets have an alias. It is not templated by Jinja.
-    :param asset_partitions: give the event of a declared outlet the partitions that the job wrote as partition keys, if
-        the events name them (Airflow 3.3). Such an event triggers only DAGs that are scheduled on partitions.
+        templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``; or ``"partitions"``, which also
+        gives the event of a declared outlet the partitions that the job wrote as partition keys, if the events name
+        them (Airflow 3.3): such an event triggers only DAGs that are scheduled on partitions. ``False`` for no events
+        even if the outlets have an alias. It is not templated by Jinja.
     :param enabled: ``False`` to run the other operator without lineage.
     """
 
@@ -162,8 +162,7 @@ class SparkLineageOperator(BaseOperator):
         capture: str | None = None,
         on_orphan: str | None = None,
         connect_events: str | None = None,
-        emit_assets: bool | Mapping[str, str] | None = None,
-        asset_partitions: bool = False,
+        emit_assets: bool | str | Mapping[str, str] | None = None,
         enabled: bool | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -182,7 +181,6 @@ class SparkLineageOperator(BaseOperator):
         self.connect_events = connect_events
         self.enabled = enabled
         self.emit_assets = emit_assets
-        self.asset_partitions = asset_partitions
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
 SPARK = REPOSITORY / ".venv-spark" / "bin"
-OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
+OPTIONS = {"datasets": "schemas", "capture_operations": True}
 LARGE_EVENTS = 9000
 
 Place = tuple[str, int, bytes]

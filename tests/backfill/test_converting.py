@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFilt
 from tests.backfill.steps import converted, kept, reference
 from tests.conversion.builders import CORPUS, settings
 
-OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True, "capture_operations": True}
+OPTIONS = {"datasets": "schemas", "capture_operations": True}
 PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
 
 

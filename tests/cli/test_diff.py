@@ -23,7 +23,7 @@ def before(tmp_path: Path) -> Path:
 @pytest.fixture
 def after(tmp_path: Path) -> Path:
     out = tmp_path / "after.jsonl"
-    run("convert", JOB, "--exit-code", 1, "--set", "materialize_dataset=false", "--format", "datahub", "-o", out)
+    run("convert", JOB, "--exit-code", 1, "--set", "datasets=none", "--format", "datahub", "-o", out)
     return out
 
 

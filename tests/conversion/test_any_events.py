@@ -24,12 +24,9 @@ from tests.conversion.builders import (
 from tests.oracles.strict import violations
 
 OPTIONS = settings(
-    materialize_dataset=True,
-    include_schema_metadata=True,
+    datasets="schemas",
     capture_operations=True,
-    capture_dataset_documentation=True,
-    capture_dataset_owners=True,
-    capture_dataset_tags=True,
+    dataset_details=("documentation", "owners", "tags"),
     capture_spark_plan=True,
 )
 PATHS = ("/a", "/b", "/c", "/c/day=1")

@@ -33,12 +33,9 @@ from tests.oracles.strict import canonical_violations
 FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
 OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
 ALL = {
-    "materialize_dataset": True,
-    "include_schema_metadata": True,
+    "datasets": "schemas",
     "capture_operations": True,
-    "capture_dataset_documentation": True,
-    "capture_dataset_owners": True,
-    "capture_dataset_tags": True,
+    "dataset_details": ["documentation", "owners", "tags"],
     "tags": "spark",
 }
 LATER: Json = {"second": 0, "run_id": "01900000-0000-7000-8000-0000000000ff", "job": "later"}

@@ -259,7 +259,7 @@ def test_a_copy_of_a_change_feed_has_its_columns() -> None:
 
 
 def fields_of(events: list[Json]) -> list[str]:
-    job = only_job(events, materialize_dataset=True, include_schema_metadata=True)
+    job = only_job(events, datasets="schemas")
     (found,) = job.lineage.outputs.values()
     return [field["fieldPath"] for field in (found.schema or {"fields": []})["fields"]]
 

@@ -197,8 +197,7 @@ def test_anything_but_a_run_event_raises_an_event_error(anything: Any) -> None:
 
 
 ALL = settings(
-    materialize_dataset=True,
-    include_schema_metadata=True,
+    datasets="schemas",
     capture_spark_plan=True,
     enhanced_merge_into_extraction=True,
     catalog_platforms={"iceberg": "iceberg"},
@@ -438,7 +437,7 @@ def test_each_model_of_dbt_has_its_true_edges() -> None:
     truth = json.loads((RECORDED / "truth.json").read_bytes())
     commands = (gzip.decompress((RECORDED / f"dbt_{name}.ndjson.gz").read_bytes()) for name in ("seed", "run", "again"))
     events = [line for command in commands for line in command.splitlines()]
-    conversion = convert_events(events, settings(unnamed_as="shop_dbt"), Ending(True, events_complete=True))
+    conversion = convert_events(events, LineageSettings(unnamed_as="shop_dbt"), Ending(True, events_complete=True))
     assert len(conversion.jobs) == 3, "each command is a run"
     assert {job.job_urn for job in conversion.jobs} == {truth["job"]}
     assert (conversion.inputs, conversion.outputs) == (truth["inputs"], truth["outputs"])

@@ -25,15 +25,12 @@ from tests.oracles.strict import canonical_violations
 TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))
 CAPTURED: Json = {
     "capture_operations": True,
-    "capture_dataset_documentation": True,
-    "capture_dataset_owners": True,
-    "capture_dataset_tags": True,
+    "dataset_details": ["documentation", "owners", "tags"],
 }
 CONFIGURATIONS: dict[str, Json] = {
     "default": {},
     "all aspects": {
-        "materialize_dataset": True,
-        "include_schema_metadata": True,
+        "datasets": "schemas",
         "capture_spark_plan": True,
         "platform_instance": "prod-eu",
         "dataset_platform_instance": "lake",
@@ -133,7 +130,7 @@ def test_gms_accepts_every_proposal_of_a_single_event(case: str) -> None:
 @all_cases
 def test_captures_on_request_only_add_aspects(case: str) -> None:
     # By default datasets get nothing of it; all other aspects are the same with it.
-    plain: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    plain: Json = {"datasets": "schemas"}
     with_it: Json = plain | CAPTURED
     found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]
     default = [each for job in jobs(corpus_events(case), **plain) for each in proposals(job, **plain)]

@@ -204,7 +204,7 @@ def test_columns_of_nested_types_match_their_lineage() -> None:
     names = ["id", *(field["name"] for field in NESTED)]
     lineage = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names})
     output = file("/z", schema=schema(("id", "long"), *NESTED), columnLineage=lineage)
-    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    options: Json = {"datasets": "schemas"}
     found = proposals(only_job(whole_application(query(outputs=[output])), **options), **options)
     fields = find(found, "schemaMetadata").aspect["fields"]
     assert any(field["fieldPath"].startswith("[version=2.0]") for field in fields)
@@ -219,7 +219,7 @@ def test_a_column_whose_name_is_not_text_is_left_out() -> None:
     # Iceberg's own columns are left out by name, and a name may be a list.
     fields = [{"name": ["evil"], "type": "int"}, {"name": "_file", "type": "string"}, {"name": "id", "type": "int"}]
     table = file("/ice", schema={"fields": fields}, storage={"storageLayer": "iceberg"})
-    options: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+    options: Json = {"datasets": "schemas"}
     found = proposals(only_job(whole_application(query(outputs=[table])), **options), **options)
     fields = find(found, "schemaMetadata").aspect["fields"]
     assert [field["fieldPath"].rpartition(".")[2] for field in fields] == ["id"]
@@ -230,8 +230,8 @@ def test_a_column_whose_name_is_not_text_is_left_out() -> None:
 
 TARGET = urn("file", "/z")
 JANE, DATA = "urn:li:corpuser:jane", "urn:li:corpGroup:data/eng"
-ALL: Json = {"capture_dataset_documentation": True, "capture_dataset_owners": True, "capture_dataset_tags": True}
-WITH_SCHEMAS: Json = {"materialize_dataset": True, "include_schema_metadata": True}
+ALL: Json = {"dataset_details": ["documentation", "owners", "tags"]}
+WITH_SCHEMAS: Json = {"datasets": "schemas"}
 ADDRESS: Json = {
     "name": "address",
     "type": "struct",
@@ -283,9 +283,8 @@ def test_patches_equal_those_of_acryl_datahub() -> None:
 
 
 @cases("dataset_facets")
-def test_each_setting_writes_its_aspect(option: str, aspect: str) -> None:
-    options: Json = {option: True}
-    assert list(patches(written(file("/z", **FACETS), **options))) == [aspect]
+def test_each_detail_has_its_aspect(detail: str, aspect: str) -> None:
+    assert list(patches(written(file("/z", **FACETS), dataset_details=detail))) == [aspect]
 
 
 def test_metadata_is_off_by_default() -> None:

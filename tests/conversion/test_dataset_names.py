@@ -292,7 +292,7 @@ RECORDED = Path(__file__).parents[1] / "data" / "openlineage_1_37"
 
 def recorded(name: str) -> JobLineage:
     lines = gzip.decompress((RECORDED / f"{name}.ndjson.gz").read_bytes()).splitlines()
-    return only_job(map(json.loads, lines), materialize_dataset=True, include_schema_metadata=True)
+    return only_job(map(json.loads, lines), datasets="schemas")
 
 
 def test_a_job_that_looks_into_a_partition_reads_the_table() -> None:
@@ -368,7 +368,7 @@ def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:
     written = file("/lake/db/orders", **facets("db.orders"), schema=schema(("order_id", "long")))
     looked = file("/lake/db/orders", **facets("db.orders.files"), schema=schema(("file_path", "string")))
     events = whole_application(query(outputs=[written]), query(run_id="run-2", inputs=[looked]))
-    job = only_job(events, materialize_dataset=True, include_schema_metadata=True)
+    job = only_job(events, datasets="schemas")
     (output,) = job.lineage.outputs.values()
     assert output.name.urn == urn("hive", "db.orders")
     assert list(job.lineage.inputs) == [urn("hive", "db.orders")]

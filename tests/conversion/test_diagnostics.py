@@ -121,9 +121,8 @@ def test_texts_of_aspects_are_cut() -> None:
     found, cut = converted(
         events,
         max_string_length=200,
-        materialize_dataset=True,
-        include_schema_metadata=True,
-        capture_dataset_documentation=True,
+        datasets="schemas",
+        dataset_details=("documentation",),
     )
     properties = find(found, "dataFlowInfo").aspect["customProperties"]
     assert properties["spark.a"].endswith("… (cut: 500 characters)")
@@ -143,7 +142,7 @@ def test_texts_of_aspects_are_cut() -> None:
 def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
     # Schemas are remembered between conversions: the limit of one is not that of another.
     output = file("/z", schema=schema(*((f"c{number}", "string") for number in range(20))))
-    options = {"materialize_dataset": True, "include_schema_metadata": True}
+    options = {"datasets": "schemas"}
     written = [
         find(converted(whole_application(query(outputs=[output])), **options, **limit)[0], "schemaMetadata").aspect
         for limit in ({"max_string_length": 150}, {})

@@ -109,7 +109,7 @@ def test_an_event_that_repeats_the_datasets_of_a_discarded_run() -> None:
 
 
 CASES = sorted(path for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
-OPTIONS = {"materialize_dataset": True, "include_schema_metadata": True}
+OPTIONS = {"datasets": "schemas"}
 LATER = ArchiveFacts(until_ms=10**14)
 
 
@@ -321,7 +321,7 @@ RUNS = {
 @pytest.mark.parametrize("difference", RUNS)
 def test_a_run_that_differs_is_read_anew(difference: str) -> None:
     before, after = ([item] if isinstance(item, dict) else item for item in RUNS[difference])
-    ending, options = Ending(succeeded=False), {"materialize_dataset": True, "include_schema_metadata": True}
+    ending, options = Ending(succeeded=False), {"datasets": "schemas"}
     single_event._lineages.cache_clear()
     (alone,) = jobs(run_of_job(APPS[0], *after), ending, **options)
     single_event._lineages.cache_clear()

@@ -54,7 +54,9 @@ def found_edges(conversion: Conversion) -> dict[str, set[Any]]:
     }
 
 
-def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool) -> Conversion:
+def converted(
+    recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool | str
+) -> Conversion:
     converter = Converter(settings(**options))
     for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
         assert converter.add(line) is None
@@ -252,7 +254,7 @@ def test_schemas_equal_those_of_the_tables() -> None:
     fields = {
         urn: [field["fieldPath"] for field in dataset.schema["fields"]]
         for recording in ("jdbc_names-4.3.0", "iceberg_names-4.1.4")
-        for job in converted(recording, materialize_dataset=True, include_schema_metadata=True).jobs
+        for job in converted(recording, datasets="schemas").jobs
         for urn, dataset in job.lineage.inputs.items()
         if dataset.schema is not None
     }
@@ -265,7 +267,7 @@ def test_schemas_equal_those_of_the_tables() -> None:
 @pytest.mark.parametrize(("written_here", "with_log"), [(True, False), (True, True), (False, True), (False, False)])
 def test_the_columns_of_a_change_feed_are_not_the_tables(written_here: bool, with_log: bool) -> None:
     # Without a write and without the log, the table may be a copy of a feed: it then has such columns itself.
-    converter = Converter(settings(materialize_dataset=True, include_schema_metadata=True))
+    converter = Converter(settings(datasets="schemas"))
     for line in gzip.decompress((FOLDER / "events" / "delta_streams-4.1.4.ndjson.gz").read_bytes()).splitlines():
         if written_here or not any(output["name"].endswith("/silver") for output in json.loads(line)["outputs"]):
             converter.add(line)

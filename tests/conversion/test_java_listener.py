@@ -23,7 +23,7 @@ from tests.oracles.strict import violations
 
 EDGE = CORPUS / "edge"
 CONFIGURATIONS: dict[str, Json] = {
-    "full": {"materialize_dataset": True, "include_schema_metadata": True},
+    "full": {"datasets": "schemas"},
     "lower": {
         "lower_case_dataset_urns": True,
         "enhanced_merge_into_extraction": True,

@@ -24,11 +24,11 @@ LISTENER: list[tuple[str, str, dict[str, Any]]] = [
     ("metadata.pipeline.platformInstance", "eu", {"platform_instance": "eu", "pipeline_name": "eu.{application}"}),
     ("metadata.dataset.env", "dev", {"env": "DEV"}),
     ("metadata.dataset.platformInstance", "lake", {"dataset_platform_instance": "lake"}),
-    ("metadata.dataset.hivePlatformAlias", "glue", {"hive_platform_alias": "glue"}),
+    ("metadata.dataset.hivePlatformAlias", "glue", {"catalog_platforms": {"*": "glue"}}),
     ("metadata.dataset.lowerCaseUrns", "true", {"lower_case_dataset_urns": True}),
-    ("metadata.dataset.materialize", "true", {"materialize_dataset": True}),
-    ("metadata.dataset.include_schema_metadata", "true", {"include_schema_metadata": True}),
-    ("metadata.dataset.experimental_include_schema_metadata", "true", {"include_schema_metadata": True}),
+    ("metadata.dataset.materialize", "true", {"datasets": "keys"}),
+    ("metadata.dataset.include_schema_metadata", "true", {}),
+    ("metadata.dataset.experimental_include_schema_metadata", "true", {}),
     ("metadata.dataset.enableEnhancedMergeIntoExtraction", "true", {"enhanced_merge_into_extraction": True}),
     ("platform.s3.path_spec_list", f"{PATTERN},s3://c/*/{{table}}", {
         "path_specs": (PathSpec("s3", (PATTERN, "s3://c/*/{table}")),)}),
@@ -49,17 +49,18 @@ CONVERTER: list[tuple[str, Any, dict[str, Any]]] = [
     ("pathSpecs", {"s3": [{"pathSpecList": [PATTERN], "platformInstance": "eu"}]}, {
         "path_specs": (PathSpec("s3", (PATTERN,), platform_instance="eu"),)}),
     ("filePartitionRegexpPattern", "/dt=.*", {"file_partition_regexp": "/dt=.*"}),
-    ("materializeDataset", True, {"materialize_dataset": True}),
-    ("includeSchemaMetadata", True, {"include_schema_metadata": True}),
+    ("materializeDataset", True, {"datasets": "keys"}),
+    ("includeSchemaMetadata", True, {}),
     ("captureColumnLevelLineage", False, {"capture_column_level_lineage": False}),
     ("parentJobUrn", JOB_URN, {"parent_job_urn": JOB_URN}),
     ("usePatch", True, {"use_patch": True}),
-    ("hivePlatformAlias", "glue", {"hive_platform_alias": "glue"}),
+    ("hivePlatformAlias", "glue", {"catalog_platforms": {"*": "glue"}}),
     ("disableSymlinkResolution", True, {"disable_symlink_resolution": True}),
     ("lowerCaseDatasetUrns", True, {"lower_case_dataset_urns": True}),
     ("enhancedMergeIntoExtraction", True, {"enhanced_merge_into_extraction": True}),
 ]  # fmt: skip
 WITHOUT_EFFECT = {
+    "log.mcps": "log level",
     "emitter": "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
     "rest.server": "belongs in the Airflow connection: its host",
     "rest.token": "its password",
@@ -105,6 +106,29 @@ def test_the_listeners_names_are_understood(name: str, text: str, expected: dict
 @pytest.mark.parametrize(("name", "value", "expected"), CONVERTER)
 def test_the_converters_names_are_understood(name: str, value: object, expected: dict[str, Any]) -> None:
     assert settings({name: value}) == LineageSettings(**expected)
+
+
+@pytest.mark.parametrize(
+    ("layers", "datasets"),
+    [
+        ([{"materializeDataset": True, "includeSchemaMetadata": True}], "schemas"),
+        (
+            [{"metadata": {"dataset": {"materialize": "true", "experimental_include_schema_metadata": "true"}}}],
+            "schemas",
+        ),
+        ([{"materializeDataset": True}, {"includeSchemaMetadata": True}], "schemas"),
+        ([{"datasets": "keys"}, {"includeSchemaMetadata": True}], "schemas"),
+        ([{"datasets": "schemas"}, {"materializeDataset": False}], "none"),
+        ([{"materializeDataset": True, "includeSchemaMetadata": True}, {"datasets": "keys"}], "keys"),
+    ],
+)
+def test_the_listeners_two_settings_are_the_setting_datasets(layers: list[dict[str, Any]], datasets: str) -> None:
+    assert LineageSettings.from_mapping(*layers).datasets == datasets
+
+
+def test_the_alias_of_hive_is_below_the_platforms_by_catalogue() -> None:
+    layers = {"catalog_platforms": {"delta": "delta-lake"}}, {"hivePlatformAlias": "glue"}
+    assert LineageSettings.from_mapping(*layers).catalog_platforms == {"*": "glue", "delta": "delta-lake"}
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)

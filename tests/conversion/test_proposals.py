@@ -64,8 +64,7 @@ def test_proposals_are_in_delivery_order() -> None:
         platform_instance="eu",
         tags="b",
         domains="urn:li:domain:d",
-        materialize_dataset=True,
-        include_schema_metadata=True,
+        datasets="schemas",
         capture_operations=True,
     )
     dataset = ["dataset datasetKey", "dataset status"]
@@ -221,7 +220,7 @@ def test_dataset_aspects_depend_on_the_settings(options: Json, aspects: list[str
 
 def test_the_key_of_a_dataset_has_the_parts_of_its_urn() -> None:
     events = whole_application(query(inputs=[file("/a,b")]))
-    key = find(written(events, materialize_dataset=True, dataset_platform_instance="eu", env="DEV"), "datasetKey")
+    key = find(written(events, datasets="keys", dataset_platform_instance="eu", env="DEV"), "datasetKey")
     assert key.entity_urn == urn("file", "eu./a%2Cb", "DEV")
     assert key.aspect == {"platform": "urn:li:dataPlatform:file", "name": "eu./a%2Cb", "origin": "DEV"}
     assert canonical_violations(key.to_obj()) == []

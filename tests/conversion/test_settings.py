@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -25,14 +24,10 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "capture_from_event_log": ("true", True),
     "capture_columns_from_sql": ("true", True),
     "capture_operations": ("true", True),
-    "capture_dataset_documentation": ("on", True),
-    "capture_dataset_owners": ("yes", True),
-    "capture_dataset_tags": ("1", True),
+    "dataset_details": ("owners,tags", ("owners", "tags")),
     "capture_test_results": ("true", True),
     "orchestrator": (" spark ", "spark"),
     "pipeline_name": ("shop", "shop"),
-    "suffixed_name": ("shop", "shop"),
-    "unnamed_as": ("shop_build", "shop_build"),
     "platform_instance": ("eu", "eu"),
     "owners": ("jane, urn:li:corpGroup:data ,", ("jane", "urn:li:corpGroup:data")),
     "tags": ("daily,spark", ("daily", "spark")),
@@ -44,20 +39,18 @@ FROM_TEXT: dict[str, tuple[str, Any]] = {
     "capture_spark_plan": ("1", True),
     "env": ("dev", "DEV"),
     "dataset_platform_instance": ("lake", "lake"),
-    "hive_platform_alias": ("glue", "glue"),
     "catalog_platforms": ('{"delta": "delta-lake"}', {"delta": "delta-lake"}),
     "disable_symlink_resolution": ("true", True),
     "lower_case_dataset_urns": ("true", True),
     "default_schemas": ('{"redshift": "dev"}', {"redshift": "dev"}),
     "path_specs": ('{"s3": ["s3://b/{table}"]}', (PathSpec("s3", ("s3://b/{table}",)),)),
     "file_partition_regexp": ("/dt=.*", "/dt=.*"),
-    "materialize_dataset": ("true", True),
-    "include_schema_metadata": ("true", True),
+    "datasets": ("schemas", "schemas"),
     "capture_column_level_lineage": ("no", False),
 }
 
 
-@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(LineageSettings)])
+@pytest.mark.parametrize("option", sorted(LineageSettings.settable()))
 def test_every_setting_can_be_read_from_text(option: str) -> None:
     text, expected = FROM_TEXT[option]
     assert getattr(LineageSettings.from_mapping({option: text}), option) == expected
@@ -76,9 +69,9 @@ def test_no_value_means_the_default() -> None:
 
 def test_defaults_are_the_java_listeners() -> None:
     defaults = LineageSettings()
-    assert (defaults.env, defaults.hive_platform_alias) == ("PROD", "hive")
+    assert (defaults.env, defaults.catalog_platforms) == ("PROD", {})
     assert (defaults.coalesce_jobs, defaults.use_patch, defaults.capture_column_level_lineage) == (True, False, True)
-    assert (defaults.materialize_dataset, defaults.include_schema_metadata) == (False, False)
+    assert (defaults.datasets, defaults.dataset_details) == ("none", ())
     # Deviation 11.
     assert defaults.default_schemas == {"postgres": "public", "mssql": "dbo"}
 
@@ -101,6 +94,10 @@ def test_environments_are_those_of_datahub() -> None:
         ({"use_patch": "maybe"}, "use_patch is 'maybe', want true or false"),
         ({"use_patch": 1}, "use_patch is 1, want true or false"),
         ({"max_string_length": 99}, "max_string_length is 99, want a whole number of characters, 100 at least"),
+        ({"datasets": "all"}, "datasets is 'all', want one of none, keys, schemas"),
+        ({"datasets": "keys", "materializeDataset": False}, "datasets and materializeDataset are two spellings"),
+        ({"dataset_details": "owner"}, "dataset_details is 'owner', want some of documentation, owners, tags"),
+        ({"unnamed_as": "shop"}, "unknown lineage setting 'unnamed_as'"),
         ({"pipeline_name": 7}, "pipeline_name is 7, want text"),
         ({"tags": [1]}, "tags is [1], want a list of texts"),
         ({"catalog_platforms": {"a": 1}}, "catalog_platforms is {'a': 1}, want an object of texts"),

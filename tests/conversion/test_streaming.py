@@ -123,7 +123,7 @@ def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(v
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("options", [{}, {"use_patch": True, "materialize_dataset": True, "platform_instance": "eu"}])
+@pytest.mark.parametrize("options", [{}, {"use_patch": True, "datasets": "keys", "platform_instance": "eu"}])
 def test_gms_accepts_every_proposal(version: str, options: Json) -> None:
     found = [each for job in recorded_jobs(version, **options) for each in proposals(job, **options)]
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from tests.cli.commands import run
 
 HARD_JOBS = Path(__file__).parents[1] / "data" / "hard_jobs" / "events"
-FULL = ("materialize_dataset", "include_schema_metadata", "capture_operations", "capture_evidence")
+FULL = ("datasets=schemas", "capture_operations=true", "capture_evidence=true")
 
 
 def with_decoded_patch(proposal: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def test_both_commands_read_the_files_of_convert_and_of_the_file_sink(
     for recording, exit_code in (("folders-4.3.0", 0), ("hidden_columns-4.3.0", 0), ("sigterm-4.3.0", 143)):
         events.write_bytes(gzip.decompress((HARD_JOBS / f"{recording}.ndjson.gz").read_bytes()))
         converted = tmp_path / f"{recording}.json"
-        options = [part for name in FULL for part in ("--set", f"{name}=true")]
+        options = [part for setting in FULL for part in ("--set", setting)]
         done = run("convert", events, "--format", "datahub", "-o", converted, "--exit-code", exit_code, *options)
         assert done.exit_code == 0, done.stderr
         proposals = json.loads(converted.read_text())

@@ -78,7 +78,7 @@ def run_attempt(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
         datahub_conn_id="gms",
         conf=CONF,
         env_vars={"PGPASSWORD": secret("env")},
-        lineage={"capture_spark_plan": True, "materialize_dataset": True, "include_schema_metadata": True},
+        lineage={"capture_spark_plan": True, "datasets": "schemas"},
         lineage_timeout=60,  # more than a busy machine needs: what fails here fails at once
         **arguments,
     )

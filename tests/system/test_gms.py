@@ -90,7 +90,7 @@ def lineage_of(server: Server, *, failed: bool = False) -> tuple[list[Proposal],
     """Return the proposals of a recorded job below a task of a DAG run, the attempt, and the Spark job."""
     run = DagRun(AirflowSite(server.name), "shop", "manual__1", kind="BATCH_AD_HOC", start_ms=START_MS)
     attempt = TaskAttempt(run, "build", 2 if failed else 1, start_ms=START_MS)
-    options = {"platform_instance": server.name, "dataset_platform_instance": server.name, "materialize_dataset": True}
+    options = {"platform_instance": server.name, "dataset_platform_instance": server.name, "datasets": "keys"}
     job = only_job(corpus_events(JOB), Ending(succeeded=not failed), **options)
     ended = attempt.ended(START_MS + 60_000, "FAILURE" if failed else "SUCCESS")
     attached = attempt.attach([job])

@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     audit_stamp,
     json_text,
 )
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
 
 # DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
 # Hive reader.
@@ -348,12 +348,8 @@ class DatasetMetadata:
     @lru_cache(maxsize=4)
     def facets(settings: LineageSettings) -> tuple[str, ...]:
         """Return the names of the dataset facets that the settings ask for."""
-        wanted = {
-            _DOCUMENTATION: settings.capture_dataset_documentation,
-            _OWNERSHIP: settings.capture_dataset_owners,
-            _TAGS: settings.capture_dataset_tags,
-        }
-        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+        facets = zip(DETAILS, (_DOCUMENTATION, _OWNERSHIP, _TAGS), strict=True)
+        return tuple(facet for detail, facet in facets if detail in settings.dataset_details)
 
     @staticmethod
     def collect(

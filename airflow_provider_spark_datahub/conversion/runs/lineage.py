@@ -339,8 +339,8 @@ class _Edges:
         limit: TextLimit,
     ) -> None:
         self._limit = limit
-        self._with_schemas = settings.materialize_dataset and settings.include_schema_metadata
-        self._with_descriptions = settings.capture_dataset_documentation
+        self._with_schemas = settings.datasets == "schemas"
+        self._with_descriptions = "documentation" in settings.dataset_details
         self._namer = namer
         self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = [

@@ -16,7 +16,7 @@ with DAG(
     default_args={
         "conf": QUICK_SPARK,
         "datahub_conn_id": "datahub_file",
-        "lineage": {"materialize_dataset": True, "include_schema_metadata": True},
+        "lineage": {"datasets": "schemas"},
         "application_args": [str(data_folder())],
         "retries": 1,
         "retry_delay": timedelta(seconds=1),
