@@ -30,12 +30,11 @@ from airflow_provider_spark_datahub.conversion.runs.fold import Application, Dat
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log import streaming, unreported
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
-    ColumnSource,
     ExecutionColumns,
     WrittenColumns,
-    _Derivation,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
@@ -191,7 +190,7 @@ def plan_columns_of(
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
     written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: _Derivation.IDENTITY}}) for index in range(many)
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
     ]
     inserts = run(
         0, inputs=[path("read"), *map(path, range(many))], outputs=[path(f"t{index}") for index in range(many)]
@@ -202,7 +201,7 @@ def several_tables_of_one_insert(many: int) -> Callable[[], object]:
 def several_queries_of_one_insert(many: int) -> Callable[[], object]:
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
     written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: _Derivation.IDENTITY}}) for index in range(many)
+        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
     ]
     inserts = [run(index, inputs=[path("read")], outputs=[path(f"t{index}")]) for index in range(many)]
     return plan_columns_of(inserts, written)
@@ -213,7 +212,7 @@ def tables_of_databases(many: int) -> Callable[[], object]:
     written: list[tuple[PlanDataset, WrittenColumns]] = [
         (
             PlanDataset(relation=f"public.t{index}"),
-            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): _Derivation.IDENTITY}},
+            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): Derivation.IDENTITY}},
         )
         for index in range(many)
     ]
@@ -223,7 +222,7 @@ def tables_of_databases(many: int) -> Callable[[], object]:
 def relations_of_databases(many: int) -> Callable[[], object]:
     tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
     sources = {
-        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): _Derivation.IDENTITY for index in range(many)
+        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): Derivation.IDENTITY for index in range(many)
     }
     written: list[tuple[PlanDataset, WrittenColumns]] = [(PlanDataset(path="file:/data/t"), {"c": sources})]
     return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], written)
@@ -234,7 +233,7 @@ def clones(many: int) -> Callable[[], object]:
     written: list[tuple[PlanDataset, WrittenColumns]] = [
         (
             PlanDataset(path=f"file:/data/t{index}"),
-            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): _Derivation.IDENTITY}},
+            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): Derivation.IDENTITY}},
         )
         for index in range(many)
     ]
@@ -245,7 +244,7 @@ def clones(many: int) -> Callable[[], object]:
 def columns_of_one_insert(many: int) -> Callable[[], object]:
     columns = [f"c{index}" for index in range(many)]
     source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
-    written: WrittenColumns = {column: {source: _Derivation.IDENTITY} for column in columns}
+    written: WrittenColumns = {column: {source: Derivation.IDENTITY} for column in columns}
     target = {path("t"): DatasetState(schema=schema(columns))}
     insert = replace(run(0, inputs=[path("read")]), outputs=target)
     return plan_columns_of([insert], [(PlanDataset(path="file:/data/t"), written)])

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import dataset_of
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns, _Derivation
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.test_corpus import edges, expected_edges
@@ -137,7 +138,7 @@ WRITE = (
 TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Scan csv  (1)"
 
 
-def columns_of(project: str) -> dict[str, dict[str, _Derivation]]:
+def columns_of(project: str) -> dict[str, dict[str, Derivation]]:
     [(_, written)] = PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
     return {name: {source.column: kind for source, kind in sources.items()} for name, sources in written.items()}
 
@@ -145,28 +146,28 @@ def columns_of(project: str) -> dict[str, dict[str, _Derivation]]:
 @pytest.mark.parametrize(
     ("project", "columns"),
     [
-        ("[a#1, b#2]", {"x": {"a": _Derivation.IDENTITY}, "y": {"b": _Derivation.IDENTITY}}),
+        ("[a#1, b#2]", {"x": {"a": Derivation.IDENTITY}, "y": {"b": Derivation.IDENTITY}}),
         (
             "[(a#1 + b#2) AS c#3, upper(b#2) AS d#4]",
             {
-                "x": {"a": _Derivation.TRANSFORMATION, "b": _Derivation.TRANSFORMATION},
-                "y": {"b": _Derivation.TRANSFORMATION},
+                "x": {"a": Derivation.TRANSFORMATION, "b": Derivation.TRANSFORMATION},
+                "y": {"b": Derivation.TRANSFORMATION},
             },
         ),
         # A text that looks like a column: the ids are those of columns, the names are not.
-        ("[concat(Order #1, x#2) AS c#3, a#1]", {"y": {"a": _Derivation.IDENTITY}}),
+        ("[concat(Order #1, x#2) AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
         # A text with a bracket and a comma: the list cannot be split, so nothing is said.
         ("[concat((, a#1) AS c#3, a#1]", {}),
         ("[a#1, ... 1 more fields]", {}),
-        ("[1 AS c#3, a#1]", {"y": {"a": _Derivation.IDENTITY}}),
+        ("[1 AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
         # Conditions are not values.
         (
             "[if ((b#2 = (x, y))) (a#1 + 1) else a#1 AS c#3, CASE WHEN (a#1 > 1) THEN b#2 ELSE none END AS d#4]",
-            {"x": {"a": _Derivation.TRANSFORMATION}, "y": {"b": _Derivation.TRANSFORMATION}},
+            {"x": {"a": Derivation.TRANSFORMATION}, "y": {"b": Derivation.TRANSFORMATION}},
         ),
     ],
 )
-def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, _Derivation]]) -> None:
+def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, Derivation]]) -> None:
     assert columns_of(project) == columns
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS, DescribedNode, described_nodes
@@ -29,17 +31,27 @@ _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True)
+class Node:
     """A node of a plan, with the numbers of the nodes below it."""
 
     described: DescribedNode
     children: tuple[int, ...]
 
+    @cached_property
+    def kind(self) -> str:
+        """The first word of its name, or the command that it executes."""
+        return self.described.head.removeprefix("Execute ").partition(" ")[0]
+
+    @cached_property
     def lists(self) -> list[list[str]]:
-        """Return the lists among its arguments, each as its items."""
-        return [
-            split_items(item[1:-1]) for item in split_items(self.described.arguments) if item[:1] + item[-1:] == "[]"
-        ]
+        """The lists among its arguments, each as its items."""
+        items = split_items(self.described.arguments)
+        return [split_items(item[1:-1]) for item in items if item[:1] + item[-1:] == "[]"]
+
+    def ids(self, number: int) -> list[str] | None:
+        """Return the ids in one of its lists; ``None`` if an item of it is not a column."""
+        return ids_of(self.lists[number])
 
     def listed(self, key: str) -> list[str] | None:
         """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
@@ -52,9 +64,13 @@ class Node(NamedTuple):
                 return items if len(items) == int(match["count"]) else None
         return None
 
+    def output_key(self) -> str:
+        """Return the word before the list of its output; empty if it does not list its output."""
+        return next((key for key in ("Output", "Results") if f"{key} [" in self.described.body), "")
+
     def rows(self) -> Iterator[list[str]]:
         """Yield the expressions of rows that the node makes of one: by the clauses of a MERGE, or for groupings."""
-        *lists, output = self.lists() or [[]]
+        *lists, output = self.lists or [[]]
         if self.described.head == MERGE_ROWS:
             for row in (item for items in lists for item in items if item.startswith(_KEEP)):
                 expressions = split_items(row[len(_KEEP) : -1])
@@ -69,8 +85,7 @@ class Node(NamedTuple):
         relation = _RELATION.search(self.described.arguments)
         if relation is not None:
             return ids_of(relation["columns"].split(","))
-        lists = [ids for items in self.lists() if (ids := [id_of(item) for item in items]) and all(ids)]
-        return lists[-1] if lists else None
+        return next((ids for items in reversed(self.lists) if (ids := ids_of(items))), None)
 
 
 class Tree(NamedTuple):
@@ -78,12 +93,10 @@ class Tree(NamedTuple):
 
     :param nodes: by number; parents come before their children.
     :param subquery: the name and id by which expressions refer to the subquery; empty for a plan.
-    :param outputs: ids of each node's output columns, by the node's number; filled by the reader of columns.
     """
 
     nodes: dict[int, Node]
     subquery: tuple[str, str]
-    outputs: dict[int, list[str] | None]
 
 
 def trees_of(plan: str) -> list[Tree]:
@@ -94,7 +107,7 @@ def trees_of(plan: str) -> list[Tree]:
     for match in _TREE.finditer(text):
         host = SUBQUERY.search(match["host"] or "")
         subquery = (host["name"], host["id"]) if host else ("", "")
-        trees.append(Tree(_nodes(match["lines"], described), subquery, {}))
+        trees.append(Tree(_nodes(match["lines"], described), subquery))
     return trees[::-1]
 
 

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     without_partition_folders,
 )
 from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
@@ -31,7 +32,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ALL,
-    ColumnSource,
     PlanColumns,
     WrittenColumns,
 )

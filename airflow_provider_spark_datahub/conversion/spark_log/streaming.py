@@ -41,8 +41,9 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PR
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, StreamingQuery, location_of
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import ColumnSource, PlanColumns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
 from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, FlowIdentity
 
 _DESCRIPTION = re.compile(r"(?P<kind>[^\[\]]+)\[(?P<inside>.*)\]", re.DOTALL)

@@ -46,6 +46,7 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import SPARK_PLAN
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
@@ -55,7 +56,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ALL,
     SPLITS,
-    ColumnSource,
     ExecutionColumns,
     PlanColumns,
     WrittenColumns,

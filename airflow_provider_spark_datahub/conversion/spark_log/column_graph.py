@@ -1,0 +1,278 @@
+"""Columns of a plan by their ids, and the columns that each comes from, read from the text of expressions.
+
+Spark gives each column an id, ``amount#12``, which is unique within an application. A column that an expression makes
+has an id of its own, and the plan names both: ``(amount#12 * 1.2) AS with_tax#30``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from itertools import product
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import (
+    ATTRIBUTE,
+    SUBQUERY,
+    Node,
+    closing_bracket,
+    id_of,
+    split_items,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
+
+_REFERENCE = re.compile(r"#(?P<id>\d+)L?")
+_WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
+# Columns of the query around a subquery that its conditions name.
+_OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
+_CORRELATED = re.compile(r"\bscalar-subquery#\d+ \[[^\]]+\]")
+_PIVOT = "pivotfirst("
+_CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
+_STRUCT = "struct("
+_SHOWN_ROWS = re.compile(r"stack\((?P<number>\d+), |inline\(array\(|explode\(map\(|replicaterows\([^,]+, ")
+_ROWS_OF_COLUMN = re.compile(rf"(?P<function>inline|explode)\({ATTRIBUTE.pattern}\)")
+# EXCEPT ALL counts the rows of its second query down.
+_COUNTED_DOWN = ("vcol", "-1")
+_DEEPEST_CALL = 10
+_CALL = re.compile(r"(?:partial_|merge_)?(?P<function>\w+)\(")
+_FIELD = re.compile(r"\.(?P<field>\w+|`[^`]+`)")
+_STRUCTS = frozenset({"struct", "named_struct"})
+# Functions whose result is one of the structs that they are given, or an array of them.
+_OF_SAME_SHAPE = frozenset(
+    {
+        *("max", "min", "first", "first_value", "last", "last_value", "any_value", "nth_value", "lag", "lead"),
+        *("max_by", "min_by", "collect_list", "collect_set", "array_agg"),
+        *("array", "sort_array", "array_sort", "array_distinct", "reverse", "shuffle", "slice", "filter"),
+        *("explode", "explode_outer", "element_at", "try_element_at", "array_max", "array_min", "knownnotnull"),
+    }
+)
+
+
+class Derivation(IntEnum):
+    """How a column comes from another, in the terms of OpenLineage's column lineage facet. The larger one prevails."""
+
+    IDENTITY = 0
+    TRANSFORMATION = 1
+    AGGREGATION = 2
+
+
+class ColumnSource(NamedTuple):
+    """A column that a plan reads."""
+
+    dataset: PlanDataset
+    column: str
+
+
+Sources = dict[ColumnSource, Derivation]
+"""Where a column comes from."""
+
+
+class ColumnGraph:
+    """Columns of one execution by their ids, with the columns from which expressions derive them.
+
+    A field of a struct is a column of its own: ``9.day``.
+
+    :ivar names: the names of columns.
+    :ivar sources: columns of datasets that scans give.
+    :ivar known: columns of datasets behind a column, from an earlier execution or computed by a database.
+    :ivar split: columns that OpenLineage derives from too many others: rows and fields of generators and structs,
+        pivots, and correlated subqueries.
+    :ivar fields: the fields of each struct, as far as expressions show them.
+    :ivar counted_down: columns of ``EXCEPT ALL`` that mark rows of its second query.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.sources: dict[str, dict[ColumnSource, None]] = {}
+        self.known: dict[str, Sources] = {}
+        self.split: set[str] = set()
+        self.counted_down: set[str] = set()
+        self.fields: dict[str, dict[str, None]] = {}
+        self._derived: dict[str, dict[str, Derivation]] = {}
+
+    def read_names(self, node: Node) -> None:
+        """Record the columns that a node names, and the aliases that it defines."""
+        attributes = node.listed("Aggregate Attributes")
+        lists = [*map(node.listed, ("Output", "Results", "Input")), attributes, *node.lists]
+        aliases = []
+        for item in (item for items in lists for item in items or ()):
+            expression, alias, attribute = item.rpartition(" AS ")
+            named = ATTRIBUTE.fullmatch(attribute)
+            if named is not None:
+                self.names.setdefault(named["id"], named["name"])
+                aliases += [(named["id"], expression)] if alias else []
+        for function, attribute in zip(node.listed("Functions") or (), attributes or (), strict=False):
+            self.derive(id_of(attribute), self.references(function), Derivation.AGGREGATION)
+            self._read_fields(id_of(attribute), function, Derivation.AGGREGATION)
+        for column, expression in aliases:
+            if (self.names[column], expression) == _COUNTED_DOWN:
+                self.counted_down.add(column)
+            if _CORRELATED.search(expression) or _PIVOT in expression:
+                # OpenLineage takes the columns of the conditions for values.
+                self.split.add(column)
+            self.derive(column, self.references(expression), self.kind_of(expression))
+            self._read_fields(column, expression)
+
+    def derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
+        """Derive a column from others."""
+        derived = self._derived.setdefault(column, {})
+        for source in below:
+            derived[source] = max(kind, derived.get(source, kind))
+
+    def align(self, output: list[str] | None, inputs: list[list[str] | None]) -> list[str] | None:
+        """Derive the columns of an output from those of its inputs in the same places, and return it."""
+        for columns in inputs:
+            if output and columns and len(columns) == len(output):
+                for column, below in zip(output, columns, strict=True):
+                    if column != below:
+                        self.derive(column, [below], Derivation.IDENTITY)
+        return output
+
+    def origins(self, column: str) -> Sources:
+        """Return the columns of datasets that a column comes from, through all that lies between."""
+        result: Sources = {}
+        waiting, seen = [(column, Derivation.IDENTITY)], set()
+        while waiting:
+            current, derivation = waiting.pop()
+            if (current, derivation) in seen:
+                continue
+            seen.add((current, derivation))
+            for source in self.sources.get(current, ()):
+                result[source] = max(derivation, result.get(source, derivation))
+            for source, step in self.known.get(current, {}).items():
+                result[source] = max(derivation, step, result.get(source, derivation))
+            for below, step in self._derived.get(current, {}).items():
+                waiting.append((below, max(derivation, step)))
+        return result
+
+    def path(self, column: str) -> set[str]:
+        """Return the ids of a column and of all columns between it and its sources."""
+        path, waiting = {column}, [column]
+        while waiting:
+            below = self._derived.get(waiting.pop(), {}).keys() - path
+            path |= below
+            waiting += below
+        return path
+
+    def references(self, expression: str) -> list[str]:
+        """Return the ids of the columns in an expression.
+
+        A text in it may look like a column, so an id counts only behind the name of its column.
+        """
+        expression = _OUTER.sub("", _without_conditions(expression))
+        references, end = [], len(expression)
+        for match in reversed(list(_REFERENCE.finditer(expression))):
+            name = self.names.get(match["id"])
+            begin = match.start() - len(name or "")
+            # A query may spell a column in another case than its table.
+            if (
+                match.end() <= end
+                and name is not None
+                and expression[max(begin, 0) : match.start()].lower() == name.lower()
+            ):
+                field = _FIELD.match(expression, match.end())
+                has_field = field is not None and field["field"] in self.fields.get(match["id"], ())
+                references.append(match["id"] + (field[0] if field is not None and has_field else ""))
+                # The name of an aggregate holds the names of its columns.
+                end = begin
+        return references
+
+    def kind_of(self, expression: str) -> Derivation:
+        """Return whether an expression is a column as it is."""
+        named = ATTRIBUTE.fullmatch(expression)
+        is_column = named is not None and self.names.get(named["id"]) == named["name"]
+        return Derivation.IDENTITY if is_column or SUBQUERY.search(expression) else Derivation.TRANSFORMATION
+
+    def generate(self, generator: str, columns: list[str]) -> None:
+        """Derive the columns of a generator: all from all of its arguments, unless it shows the rows that it makes."""
+        rows = list(_shown_rows(generator, len(columns)))
+        if not rows and len(columns) == 1:
+            self._read_fields(columns[0], generator)
+        named = _ROWS_OF_COLUMN.fullmatch(generator)
+        if not rows and named is not None and (named["function"] == "inline" or len(columns) == 2):
+            # The rows are the structs of an array, or the entries of a map.
+            fields = [f"{named['id']}.{name}" for name in self.fields.get(named["id"], ())]
+            if len(fields) == len(columns):
+                for column, field in zip(columns, fields, strict=True):
+                    self.derive(column, [field], Derivation.IDENTITY)
+                return
+        for row in rows:
+            for column, expression in zip(columns, row, strict=True):
+                below = [item for item in self.references(expression) if item != column]
+                self.derive(column, below, self.kind_of(expression))
+        self.split.update(columns if rows else ())
+        for column in columns if not rows else ():
+            self.derive(column, self.references(generator), Derivation.TRANSFORMATION)
+
+    def _read_fields(
+        self, column: str, expression: str, kind: Derivation = Derivation.IDENTITY, depth: int = 0
+    ) -> None:
+        """Record the fields of a column of structs, if the expression that makes it shows them.
+
+        ``max(struct(day, day#3, amount, amount#2))#9`` has a field ``day`` that comes from ``day#3`` only.
+        """
+        named = ATTRIBUTE.fullmatch(expression)
+        if named is not None and self.names.get(named["id"]) == named["name"]:
+            for name in self.fields.get(named["id"], ()):
+                self._derive_field(column, name, [f"{named['id']}.{name}"], kind)
+            return
+        call = _CALL.match(expression)
+        closing = closing_bracket(expression, call.end()) if call is not None else None
+        arguments = split_items(expression[call.end() : closing]) if call is not None and closing is not None else []
+        function = call["function"] if call is not None else ""
+        for name, value in _named_arguments(function, arguments):
+            self._derive_field(column, name, self.references(value), max(kind, self.kind_of(value)))
+        if function in _OF_SAME_SHAPE and arguments and depth < _DEEPEST_CALL:
+            for argument in arguments if function == "array" else arguments[:1]:
+                self._read_fields(column, argument, kind, depth + 1)
+
+    def _derive_field(self, column: str, name: str, below: Iterable[str], kind: Derivation) -> None:
+        self.fields.setdefault(column, {})[name] = None
+        self.split.add(f"{column}.{name}")
+        self.derive(f"{column}.{name}", below, kind)
+
+
+def _named_arguments(function: str, arguments: list[str]) -> Iterable[tuple[str, str]]:
+    """Return the fields of the structs, or the keys and values of the map, that a call makes, and their expressions."""
+    half = 0 if len(arguments) % 2 else len(arguments) // 2
+    if function == "map" and half:
+        return [*product(("key",), arguments[::2]), *product(("value",), arguments[1::2])]
+    if function in _STRUCTS and half:
+        return zip(arguments[::2], arguments[1::2], strict=True)
+    return zip(arguments[half:], arguments[:half], strict=True) if function == "arrays_zip" and half else ()
+
+
+def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
+    """Yield the expressions of each row of ``stack``, of ``inline`` over an array of structs, or of a map's entries."""
+    found = _SHOWN_ROWS.match(generator)
+    closing = generator.count("(", 0, found.end()) if found is not None else 0
+    items = split_items(generator[found.end() : -closing]) if found is not None and columns else []
+    if found is not None and found[0] != "inline(array(":
+        number = int(found["number"] or len(items) // max(columns, 1))
+        if len(items) == number * columns:
+            yield from (items[begin : begin + columns] for begin in range(0, len(items), columns))
+        return
+    rows = [split_items(item.removeprefix(_STRUCT).removesuffix(")")) for item in items if item.startswith(_STRUCT)]
+    if len(rows) == len(items) and all(len(row) == 2 * columns for row in rows):
+        # The names of the fields are between them.
+        yield from (row[1::2] for row in rows)
+
+
+def _without_conditions(expression: str) -> str:
+    """Return an expression without conditions (``if``, ``CASE``, ``FILTER``, ``PIVOT``) and the keys of windows."""
+    begin = expression.find(_PIVOT) + len(_PIVOT)
+    if _PIVOT in expression:
+        expression = expression[:begin] + expression[begin + len(split_items(expression[begin:])[0]) :]
+    end = expression.rfind(" THEN") + len(" THEN")
+    if "WHEN " in expression[:end]:
+        expression = _WHEN.sub("WHEN THEN", expression[:end]) + expression[end:]
+    kept, position = [], 0
+    while (found := _CONDITION.search(expression, position)) is not None:
+        begin = found.end()
+        closing = closing_bracket(expression, begin)
+        if closing is None:
+            break
+        kept.append(expression[position:begin])
+        position = closing
+    return "".join((*kept, expression[position:]))
