@@ -11,9 +11,15 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
 
-from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PROPOSALS, STATE, PlanError, read_part
+from airflow_provider_spark_datahub.backfill.plan import (
+    CONVERTED_FILE,
+    PROPOSALS,
+    STATE,
+    PlanError,
+    ResultFolder,
+    read_part,
+)
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.files import write_durably
@@ -64,31 +70,6 @@ _BATCH_CHARACTERS = 8 * 1024 * 1024
 """Size of a batch in JSON: a job with hundreds of wide tables has megabytes of edges."""
 _BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, including the sink's own retries."""
-
-
-class ResultFolder(Protocol):
-    """Folder of a backfill: a ``pathlib.Path``, or a path of an object store with the same methods."""
-
-    @property
-    def name(self) -> str:
-        """Return the last part of the path."""
-
-    def __truediv__(self, name: str, /) -> Self: ...
-
-    def iterdir(self) -> Iterable[Self]:
-        """Return the files and folders in it."""
-
-    def exists(self) -> bool:
-        """Return whether the file or folder exists."""
-
-    def open(self, mode: str, /) -> IO[Any]:
-        """Open the file."""
-
-    def read_text(self) -> str:
-        """Return the text of the file."""
-
-    def write_bytes(self, content: bytes, /) -> Any:
-        """Write the content of the file."""
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,6 +37,31 @@ LOCAL = "file://"
 """Beginning of the URI of a folder on a disk."""
 
 _BATCH_ROWS = 20  # few, since each proposal may have megabytes
+
+
+class ResultFolder(Protocol):
+    """Folder of a backfill: a ``pathlib.Path``, or a path of an object store with the same methods."""
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the path."""
+
+    def __truediv__(self, name: str, /) -> Self: ...
+
+    def iterdir(self) -> Iterable[Self]:
+        """Return the files and folders in it."""
+
+    def exists(self) -> bool:
+        """Return whether the file or folder exists."""
+
+    def open(self, mode: str, /) -> IO[Any]:
+        """Open the file."""
+
+    def read_text(self) -> str:
+        """Return the text of the file."""
+
+    def write_bytes(self, content: bytes, /) -> Any:
+        """Write the content of the file."""
 
 
 class PartError(ValueError):
@@ -117,6 +142,20 @@ class BackfillPlan:
     def path(self, name: str) -> str:
         """Return the URI of a file or folder of the backfill."""
         return f"{self.out.rstrip('/')}/{name}"
+
+    def resumed(self, folder: ResultFolder, ages: Iterable[str] = ()) -> BackfillPlan:
+        """Return this plan, to be carried out in its folder, which is new or belongs to this plan.
+
+        :param ages: ``since``, ``until`` or both, if given as a duration ago: the time of the first call is kept.
+        :raises PlanError: if the folder belongs to another plan.
+        """
+        if not (folder / PLAN_FILE).exists():
+            return self
+        stored = (folder / PLAN_FILE).read_text()
+        known = BackfillPlan.from_json(stored)
+        plan = replace(self, **{name: time for name in ages if (time := getattr(known, name))})
+        plan.check_folder(stored)
+        return plan
 
     def check_folder(self, known: str) -> None:
         """Check that the folder belongs to this plan.

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from airflow_provider_spark_datahub.backfill.plan import (
     CONVERTED_FILE,
-    PLAN_FILE,
     SUMMARY,
     BackfillPlan,
     Cluster,
     PartError,
     PlanError,
+    ResultFolder,
     folder_uri,
     write_package,
 )
@@ -26,59 +25,45 @@ from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import ProposalFormatError
 from airflow_provider_spark_datahub.printable import counted
 
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
-
 _DEFAULT_RATE = 200.0
 """Proposals a second: leaves a GMS of the usual size time for other clients."""
 
 _STANDARD_ERROR = 2  # the file descriptor
 
-_Sources = Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")]
-_Out = Annotated[str, typer.Option(help="Folder of this backfill: its results and its progress.")]
-_OutConnection = Annotated[
-    str | None, typer.Option(help="Airflow connection through which this machine reaches an --out in an object store.")
-]
-_Since = Annotated[
-    str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
-]
-_Until = Annotated[
-    str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
-]
-_Names = Annotated[
-    list[str] | None, typer.Option(help="Only applications of this name, in which * stands for any text; repeatable.")
-]
-_History = Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")]
-_Master = Annotated[str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")]
-_DeployMode = Annotated[str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")]
-_Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")]
-_Binary = Annotated[str, typer.Option("--spark-submit", help="The spark-submit to call.")]
-_Parts = Annotated[int | None, typer.Option(help="Number of files of proposals.", min=1)]
-_Emit = Annotated[str | None, typer.Option(help="Deliver through this Airflow connection.")]
-_Rate = Annotated[float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)]
-_Threads = Annotated[int, typer.Option(help="Number of parts delivered at the same time.", min=1)]
-_DryRun = Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")]
-
 
 def backfill(
-    sources: _Sources,
-    out: _Out,
-    out_connection: _OutConnection = None,
-    since: _Since = None,
-    until: _Until = None,
-    application: _Names = None,
-    run_history: _History = False,
+    sources: Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")],
+    out: Annotated[str, typer.Option(help="Folder of this backfill: its results and its progress.")],
+    out_connection: Annotated[
+        str | None,
+        typer.Option(help="Airflow connection through which this machine reaches an --out in an object store."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
+    ] = None,
+    application: Annotated[
+        list[str] | None,
+        typer.Option(help="Only applications of this name, in which * stands for any text; repeatable."),
+    ] = None,
+    run_history: Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")] = False,
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
-    master: _Master = None,
-    deploy_mode: _DeployMode = None,
-    conf: _Conf = None,
-    binary: _Binary = "spark-submit",
-    parts: _Parts = None,
-    emit: _Emit = None,
-    rate: _Rate = _DEFAULT_RATE,
-    threads: _Threads = 1,
-    dry_run: _DryRun = False,
+    master: Annotated[str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")] = None,
+    deploy_mode: Annotated[str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")
+    ] = None,
+    binary: Annotated[str, typer.Option("--spark-submit", help="The spark-submit to call.")] = "spark-submit",
+    parts: Annotated[int | None, typer.Option(help="Number of files of proposals.", min=1)] = None,
+    emit: Annotated[str | None, typer.Option(help="Deliver through this Airflow connection.")] = None,
+    rate: Annotated[
+        float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)
+    ] = _DEFAULT_RATE,
+    threads: Annotated[int, typer.Option(help="Number of parts delivered at the same time.", min=1)] = 1,
+    dry_run: Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")] = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Convert an archive of events with Spark, to the aspects that DataHub would have after a replay of all events.
@@ -99,7 +84,7 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    ages = {"since": plan.since != since, "until": plan.until != until}
+    ages = [name for name, given in (("since", since), ("until", until)) if getattr(plan, name) != given]
     with console.airflow_logs_to_stderr():
         folder, plan = _opened(plan, out_connection, ages)
     if not (folder / CONVERTED_FILE).exists():
@@ -110,25 +95,15 @@ def backfill(
             _deliver(folder, emit, rate, threads)
 
 
-def _opened(plan: BackfillPlan, connection: str | None, ages: dict[str, bool]) -> tuple[ResultFolder, BackfillPlan]:
-    """Open the plan's folder, which is new or belongs to this plan.
-
-    :param ages: whether ``since`` and ``until`` were given as a duration. A repeated call keeps the times of the first.
-    """
+def _opened(plan: BackfillPlan, connection: str | None, ages: list[str]) -> tuple[ResultFolder, BackfillPlan]:
     from airflow_provider_spark_datahub.hooks.storage import result_folder
 
     try:
         plan.archive_filter()
         folder = result_folder(plan.out, connection)
-        if (folder / PLAN_FILE).exists():
-            stored = (folder / PLAN_FILE).read_text()
-            known = BackfillPlan.from_json(stored)
-            kept = {name: getattr(known, name) for name, is_age in ages.items() if is_age and getattr(known, name)}
-            plan = replace(plan, **kept)
-            plan.check_folder(stored)
+        return folder, plan.resumed(folder, ages)
     except PlanError as error:
         console.fail(str(error))
-    return folder, plan
 
 
 def _submit(plan: BackfillPlan, cluster: Cluster) -> None:

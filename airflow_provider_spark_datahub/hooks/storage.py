@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.hooks.airflow_context import configuration, 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
-    from airflow_provider_spark_datahub.backfill.delivery import ResultFolder
+    from airflow_provider_spark_datahub.backfill.plan import ResultFolder
     from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 

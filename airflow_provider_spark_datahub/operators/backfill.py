@@ -16,8 +16,8 @@ from airflow_provider_spark_datahub.printable import counted
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals, ResultFolder
-    from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
+    from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals
+    from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, ResultFolder
 
 
 class BackfillIncompleteError(AirflowException):
@@ -94,15 +94,14 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises SettingsError: if a setting of the converter is wrong.
         :raises BackfillIncompleteError: if the delivery is incomplete.
         """
-        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, PLAN_FILE, SUMMARY
+        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, SUMMARY
         from airflow_provider_spark_datahub.hooks.storage import result_folder
 
         plan = self._plan()
         plan.settings()
         plan.archive_filter()
         folder = result_folder(plan.out, self.out_conn_id)
-        if (folder / PLAN_FILE).exists():
-            plan.check_folder((folder / PLAN_FILE).read_text())
+        plan.resumed(folder)
         if not (folder / CONVERTED_FILE).exists():
             self._convert(context, plan)
         result: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
