@@ -11,15 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import inject
+from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, inject
 from airflow_provider_spark_datahub.capture.spark_installation import (
     _read_properties,
 )
-from airflow_provider_spark_datahub.capture.spark_submit import (
-    SECRET_NAME,
-    PropertiesFile,
-    Submission,
-)
+from airflow_provider_spark_datahub.capture.spark_submit import SECRET_NAME
 from airflow_provider_spark_datahub.conversion import redaction
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE

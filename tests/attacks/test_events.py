@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, OutOfTimeError
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
+from airflow_provider_spark_datahub.task import recover_entry
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
-from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
+from airflow_provider_spark_datahub.task.recovery import RecoveryError
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage

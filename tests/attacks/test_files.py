@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.event_lines import FileFollower, Outcome, checked_text
-from airflow_provider_spark_datahub.capture.event_log import EventLog, LogFollower
-from airflow_provider_spark_datahub.capture.injection import unused_path
+from airflow_provider_spark_datahub.capture import EventLog, LogFollower, Outcome, checked_text, unused_path
+from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
 
 # A hang is the failure that these tests are about.

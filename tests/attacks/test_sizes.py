@@ -12,14 +12,18 @@ import pytest
 import zstandard
 
 from airflow_provider_spark_datahub.capture.stored_files import decompressed_zstd
-from airflow_provider_spark_datahub.conversion import redaction
+from airflow_provider_spark_datahub.conversion import (
+    Conversion,
+    Converter,
+    Ending,
+    LineageSettings,
+    OutOfTimeError,
+    redact_text,
+    redaction,
+    time_limit,
+)
 from airflow_provider_spark_datahub.conversion.columns import facet as columns
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.conversion.interruption import OutOfTimeError, time_limit
-from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog

@@ -14,17 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import redaction
+from airflow_provider_spark_datahub.conversion import (
+    DatasetId,
+    EventError,
+    LineageSettings,
+    SettingsError,
+    event_without_secrets,
+    redact_text,
+    redaction,
+)
 from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
 from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
-from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
-from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED, event_without_secrets, redact_text
-from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
+from airflow_provider_spark_datahub.conversion.spark_log import events_of_plans
 from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import trees_of
-from airflow_provider_spark_datahub.conversion.spark_log.run_events import events_of_plans
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, read_log
 

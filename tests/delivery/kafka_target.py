@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import ConnectionParts
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings, KafkaSink
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry

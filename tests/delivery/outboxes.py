@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxStorage
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Deadline, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery.outbox import Entry, LocalStorage, Manifest, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.samples import upserts
 
 DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"
@@ -51,14 +51,21 @@ def files(root: Path) -> list[Path]:
 
 
 class Recording(Sink):
-    """Sink that accepts everything except what it is given to refuse, with a reason."""
+    """Sink that accepts all items of a kind, except what it is given to refuse.
+
+    :param refuses: whether the sink stops at an item.
+    :param takes: the kind of items; ``None`` for both.
+    """
 
     name = "recording"
 
-    def __init__(self, refuses: Callable[[Proposal], bool] = lambda _: False) -> None:
-        self.arrived: list[Proposal] = []
+    def __init__(
+        self, refuses: Callable[[Any], bool] = lambda _: False, takes: type[OutboxItem] | None = Proposal
+    ) -> None:
+        self.arrived: list[Any] = []
         self.refuses = refuses
         self.calls = 0
+        self._takes = takes
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +74,9 @@ class Recording(Sink):
 
     def describe(self) -> str:
         return "a list"
+
+    def refusal(self, items: Sequence[OutboxItem]) -> str | None:
+        return "it takes other items" if self._takes and not {self._takes}.issuperset(map(type, items)) else None
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         self.calls += 1

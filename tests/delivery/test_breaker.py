@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker, OutageNotes
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, OutageNotes, Rejection
+from airflow_provider_spark_datahub.delivery.failure import Backoff, CircuitBreaker
 from tests.delivery.samples import upserts
 
 ONE, TWO = upserts(2)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline
 
 
 def test_a_deadline_counts_down_to_zero() -> None:

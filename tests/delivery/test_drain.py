@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery import deadline
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Sink, deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain, DrainLimits, _DrainResult
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import Sink
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
+    DrainLimits,
+    Entry,
+    Lease,
+    LocalStorage,
+    Outbox,
+    OutboxLimits,
+)
+from airflow_provider_spark_datahub.delivery.outbox.drain import _DrainResult
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 from tests.patience import HANGS, join

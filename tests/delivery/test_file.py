@@ -15,11 +15,9 @@ from datahub.ingestion.source.file import read_metadata_file
 from datahub.metadata.schema_classes import MetadataChangeProposalClass, StatusClass
 from filelock import FileLock
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import CheckStatus, ConnectionParts, Deadline, Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 from tests.patience import HANGS, not_outlasting
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, SerializingProducer
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
+from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from tests.delivery.faults import Fault, survive
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import patch, upsert, upserts

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
 
 

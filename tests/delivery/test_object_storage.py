@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import deadline
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import storage as outbox_storage
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxUsage
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage, OutboxError
+from airflow_provider_spark_datahub.delivery import Deadline, deadline
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Lease,
+    ObjectStorage,
+    Outbox,
+    OutboxError,
+    storage as outbox_storage,
+)
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxUsage
 from airflow_provider_spark_datahub.files import TooLargeFileError
 from tests.delivery.outboxes import put
 from tests.patience import PATIENCE

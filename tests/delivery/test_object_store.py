@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sink import CheckStatus, Delivery
-from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink, _object_name
+from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+from airflow_provider_spark_datahub.delivery.sinks import ObjectStoreSink
+from airflow_provider_spark_datahub.delivery.sinks.object_store import _object_name
 from tests.delivery.samples import upsert, upserts
 
 RUN = "urn:li:dataProcessInstance:1"

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
+from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+from airflow_provider_spark_datahub.delivery.sinks import ObjectStoreSink
 from tests.delivery.test_object_store import Store
 
 

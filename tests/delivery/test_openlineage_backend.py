@@ -11,11 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from openlineage.client.transport import Transport
 from openlineage.client.transport.transform import EventTransformer
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert

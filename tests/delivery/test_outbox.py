@@ -17,12 +17,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, Manifest, seal
-from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxError
-from airflow_provider_spark_datahub.delivery.sink import Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
+    Entry,
+    EntryFormatError,
+    LocalStorage,
+    Manifest,
+    Outbox,
+    OutboxError,
+    OutboxLimits,
+    Overflow,
+)
+from airflow_provider_spark_datahub.delivery.outbox.format import seal
 from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 

@@ -18,38 +18,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits, OutboxRecords
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.receipts import EdgeRecord, EdgeRecords, _read_receipt
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, OutboxItem, RawEvent, Rejection, Sink
-from tests.delivery.outboxes import MemoryStorage, key, put
+from airflow_provider_spark_datahub.delivery import Delivery, OutboxItem, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
+    EdgeRecord,
+    EdgeRecords,
+    Entry,
+    Lease,
+    LocalStorage,
+    Outbox,
+    OutboxLimits,
+    OutboxRecords,
+)
+from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receipt
+from tests.delivery.outboxes import MemoryStorage, Recording, key, put
 from tests.delivery.samples import patch, upsert
 
 EVENTS = [b'{"eventType": "START", "run": {"runId": "r"}}', b'{"eventType": "COMPLETE", "run": {"runId": "r"}}']
 FLIPS = 2_000
-
-
-class Remembering(Sink):
-    """Sink that accepts everything."""
-
-    name = "remembering"
-
-    def __init__(self) -> None:
-        self.arrived: list[str] = []
-
-    def describe(self) -> str:
-        return "a list"
-
-    def refusal(self, items: Sequence[OutboxItem]) -> None:
-        """Refuse events, too."""
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (as in Sink)
-        items = record.pending()
-        self.arrived += [text_of(item) for _, item in items]
-        record.confirm(items, stored=True)
 
 
 def text_of(item: OutboxItem) -> str:
@@ -118,12 +104,12 @@ def finish(entry: Entry, _: bool) -> Entry:
 
 def deliver_everything(outbox: Outbox) -> list[str]:
     """Read, requeue and drain everything, as `pending`, `requeue` and `emit` do."""
-    sink = Remembering()
+    sink = Recording(takes=None)
     assert all(entry.manifest for entry in outbox.entries())
     for quarantined in list(outbox.quarantined()):
         outbox.requeue(quarantined)
     Drain(outbox, lambda _: (sink, None), finish=finish, sleep=lambda _: None).run()
-    return sink.arrived
+    return [text_of(item) for item in sink.arrived]
 
 
 def flipped(content: bytes, chance: random.Random) -> bytes:
@@ -278,7 +264,7 @@ def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     entry.quarantine("no")
     put(Outbox(LocalStorage(tmp_path)), proposals=50)
     monkeypatch.setattr(LocalStorage, "read", partialmethod(_read_little, LocalStorage.read))
-    outbox, sink = Outbox(LocalStorage(tmp_path), OutboxLimits(max_bytes=1)), Remembering()
+    outbox, sink = Outbox(LocalStorage(tmp_path), OutboxLimits(max_bytes=1)), Recording(takes=None)
     for quarantined in list(outbox.quarantined()):
         outbox.requeue(quarantined)
     assert Drain(outbox, lambda _: (sink, None)).run().settled == 2

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFilter, Manifest
+from airflow_provider_spark_datahub.delivery.outbox import EntryFilter, Manifest
 from tests.delivery.outboxes import DAG, RUN, TASK, key
 
 MANIFEST = Manifest(key(), "datahub", 0)

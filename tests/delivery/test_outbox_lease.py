@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import lease as lease_module
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import Lease, LocalStorage, lease as lease_module
 from airflow_provider_spark_datahub.delivery.outbox.format import seal, unseal
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.outboxes import files
 from tests.patience import PATIENCE
 

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import example, given, settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline, Sink
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryName, unseal
+from airflow_provider_spark_datahub.delivery.outbox import Drain, EntryName, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.format import unseal
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import MemoryStorage, key, put
 from tests.delivery.samples import upsert
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, RawEvent, Rejection, Sink
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxLimits
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put
 from tests.delivery.samples import upsert, upserts
 
@@ -18,24 +16,6 @@ from tests.delivery.samples import upsert, upserts
 @pytest.fixture
 def outbox(tmp_path: Path) -> Outbox:
     return outbox_at(tmp_path)
-
-
-class RecordingBackend(Sink):
-    """Backend that accepts all raw events."""
-
-    name = "recording-backend"
-    takes = RawEvent
-
-    def __init__(self) -> None:
-        self.events: list[RawEvent] = []
-
-    def describe(self) -> str:
-        return "a list of events"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        items = record.pending()
-        self.events += [event for _, event in items]
-        record.confirm(items, stored=True)
 
 
 def reject(outbox: Outbox, try_number: int = 1) -> None:
@@ -76,11 +56,11 @@ def test_requeued_raw_events_go_to_their_backend(outbox: Outbox) -> None:
     outbox.put(key(), events, spark_succeeded=True, connection_id="marquez").quarantine("too old")
     entry = outbox.requeue(*outbox.quarantined())
     assert entry.manifest.content == "events"
-    backend, datahub = RecordingBackend(), Recording()
+    backend, datahub = Recording(takes=RawEvent), Recording()
     sinks = {"marquez": backend, "datahub": datahub}
     drained = Drain(outbox, lambda connection: (sinks[connection], None), connection="datahub").run()
     assert (drained.settled, drained.delivered, drained.problems) == (1, 2, {})
-    assert [event.decoded()["eventType"] for event in backend.events] == ["START", "COMPLETE"]
+    assert [event.decoded()["eventType"] for event in backend.arrived] == ["START", "COMPLETE"]
     assert datahub.calls == 0
 
 

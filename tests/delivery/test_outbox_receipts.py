@@ -12,10 +12,9 @@ from typing import ClassVar
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery import Delivery
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Entry, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch
-from airflow_provider_spark_datahub.delivery.sink import Delivery
 from tests.delivery.outboxes import MemoryStorage, Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import upsert
 

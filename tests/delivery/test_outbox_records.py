@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.entries import AttemptRecord, OutboxLimits, OutboxRecords
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, LocalStorage, OutboxLimits, OutboxRecords
 from tests.delivery.outboxes import key, outbox_at, proposals_in, put
 from tests.delivery.samples import upserts
 

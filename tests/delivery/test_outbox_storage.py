@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import LocalStorage
 from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.delivery.outboxes import files
 from tests.patience import HANGS, hanging_disk, not_outlasting

@@ -21,10 +21,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import lease, storage
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
-from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, Overflow, lease, storage
 from tests.delivery.outboxes import MemoryStorage, key
 from tests.delivery.samples import upserts
 

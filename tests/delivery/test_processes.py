@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, is_gone, machine, process_start
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox import Lease, LocalStorage, is_gone, machine, process_start
 from tests.patience import HANGS
 
 

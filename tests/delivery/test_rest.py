@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
-from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 from tests.delivery.samples import job_urn, patch, upsert, upserts

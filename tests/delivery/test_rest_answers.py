@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.delivery.conftest import let_deliveries_end

@@ -11,8 +11,8 @@ from datahub.utilities.caller_context import identify_caller
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings
 from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient, _batch_bodies, _system_metadata

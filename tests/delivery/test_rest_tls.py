@@ -11,10 +11,8 @@ from typing import Any
 import certifi
 import pytest
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.delivery.samples import upserts
 from tests.patience import PATIENCE

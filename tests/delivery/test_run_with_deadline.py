@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, _Worker, run_in_turn, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import _Worker, run_in_turn
 from tests.patience import HANGS, join, not_outlasting, wait_until
 
 

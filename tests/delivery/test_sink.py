@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, RawEvent, Rejection, Sink
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, RawEvent, Rejection, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.samples import upsert, upserts
 from tests.patience import HANGS, within
 

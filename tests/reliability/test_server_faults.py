@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import failure
 from tests.cli.commands import run as command
 from tests.delivery.kafka_target import Target

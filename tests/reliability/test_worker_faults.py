@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion import Converter
 from tests.cli.commands import run as command
 from tests.operators.tries import CORPUS, FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
