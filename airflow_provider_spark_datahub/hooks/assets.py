@@ -53,13 +53,13 @@ def emit_assets(context: Context, attempt: AttemptLineage, report: LineageReport
     outlets, wanted = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
     if wanted is False or not outlets:
         return
-    if not attempt.written and not report.has_lineage and report.reason:
+    if not attempt.ended.written and not report.has_lineage and report.reason:
         report.warnings.append("without lineage, it is not known which outlets of the task were written")
         return
     templates = wanted if isinstance(wanted, Mapping) else None
     with_partitions = wanted == "partitions"
     events = _AssetEvents(context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
-    events.emit(attempt.written)
+    events.emit(attempt.ended.written)
     report.assets = events.uris
     report.warnings += events.warnings
 

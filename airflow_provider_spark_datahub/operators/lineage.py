@@ -251,7 +251,7 @@ class SparkLineageOperator(BaseOperator):
             return OperatorLineage()
         inputs, outputs = (
             [Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in datasets]
-            for datasets in attempt.openlineage_datasets(for_plugin=datahub_plugin_is_active())
+            for datasets in attempt.ended.openlineage_datasets(for_plugin=datahub_plugin_is_active())
         )
         return OperatorLineage(inputs=inputs, outputs=outputs)
 

@@ -283,7 +283,9 @@ class TaskLineage:
             return
         if has_attempts_left:
             # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
-            if not self.remember(_AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.written)):
+            if not self.remember(
+                _AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.ended.written)
+            ):
                 return
         else:
             self.guarded("remembering", self.attempt.delivery.leave_to_others)

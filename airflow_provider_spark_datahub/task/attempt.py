@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,13 +33,13 @@ from airflow_provider_spark_datahub.capture import (
     event_log_folder,
     unused_path,
 )
-from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
+from airflow_provider_spark_datahub.conversion import patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.options import NAMESPACE, UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
     UnfinishedAttempt,
@@ -54,7 +54,7 @@ from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit, SubmitP
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import ChildInjection
-    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, JobLineage, WrittenDataset
+    from airflow_provider_spark_datahub.conversion import Conversion
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
     from airflow_provider_spark_datahub.task.job_events import JobEvents
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -117,6 +117,7 @@ class AttemptLineage:
 
     :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
     :ivar delivery: the half that knows the sink and the outbox.
+    :ivar ended: the jobs that are converted; none before the end.
     :ivar driver_output: observer of what ``spark-submit`` prints.
     """
 
@@ -130,17 +131,16 @@ class AttemptLineage:
     ) -> None:
         self._options = options
         self._ti_id = ti_id
-        self._is_further = before is not None
-        self._jobs_before = before._jobs if before is not None else []
-        self._attempt = attempt if before is None else before._followed_by(attempt)
+        self._attempt = attempt if before is None else before.ended.followed_by(attempt)
         self._connections = connections
         self.report = LineageReport(connection=options.connection)
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
-        self.conversion: Conversion | None = None
+        self.ended: EndedAttempt = EndedAttempt(
+            self._attempt, options.connection, self.delivery, before.ended if before else None
+        )
         self._events_file: EventPlace | None = None
         self._record: UnfinishedAttempt | None = None
         self._reconnected = False
-        self._names_all_edges = False
         self._not_injected: str | None = None
         self._local_driver = self._driver_is_elsewhere = False
         self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
@@ -437,13 +437,14 @@ class AttemptLineage:
                     self.report.seconds = round(time.monotonic() - started, 3)
                     return self.report
                 lineage = events.lineage(end.spark_succeeded, ended)
-            self.conversion, proposals = lineage
-            self._describe(collected, self.conversion, end.failure, self._notes_of_launches(deadline))
+            conversion, proposals = lineage
+            self.ended.conversion = conversion
+            self._describe(collected, conversion, end.failure, self._notes_of_launches(deadline))
             own_edges = patched_edges(proposals)
             if events.saw_everything and self._running is not None:
                 proposals += self._running.retractions(proposals)
             log.debug("Made %s", counted(len(proposals), "proposal"))
-            self._keep_edges(own_edges, end)
+            self.ended.keep_edges(own_edges, end.result)
             raw = self._raw_events(events, deadline)
             kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
             removable = was_read_completely(collected) and kept
@@ -480,45 +481,6 @@ class AttemptLineage:
         delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
         return report
 
-    def _keep_edges(self, edges: Mapping[str, set[str]], end: AttemptEnd) -> None:
-        """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin need them."""
-        jobs = self.conversion.jobs if self.conversion else []
-        if self._is_further or end.result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
-            return
-        self._names_all_edges = not self._attempt.is_mapped
-        shared = {*(job.job_urn for job in jobs if job.is_shared)}
-        if self._attempt.is_mapped:
-            shared.add(self._attempt.job_urn)
-        if not shared and not self._attempt.written_by_plugin:
-            return
-        inputs, outputs = self._datasets_in_datahub()
-        record = EdgeRecord(
-            self._attempt.key,
-            self._options.connection,
-            self._attempt.dag_run.start_ms or 0,
-            self._attempt.dag_run.due_ms or self._attempt.dag_run.start_ms or 0,
-            {urn: tuple(sorted(paths)) for urn, paths in edges.items() if urn in shared},
-            tuple((dataset.namespace, dataset.name) for dataset in inputs),
-            tuple((dataset.namespace, dataset.name) for dataset in outputs),
-        )
-        self.delivery.keep_edges(record)
-
-    @property
-    def _jobs(self) -> list[JobLineage]:
-        """All Spark jobs of the attempt that are converted."""
-        return [*self._jobs_before, *(self.conversion.jobs if self.conversion else [])]
-
-    def _followed_by(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the same attempt for one more Spark job, whose lineage is added to that of the jobs before it."""
-        read = {urn for job in self._jobs for urn in job.lineage.inputs}
-        written = {urn for job in self._jobs for urn in job.lineage.outputs}
-        return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
-
-    @property
-    def written(self) -> list[WrittenDataset]:
-        """Datasets that the job wrote, or that the job wrote whose lineage this attempt delivers for an earlier one."""
-        return self.conversion.written if self.conversion is not None else self.delivery.written
-
     @property
     def run_urn(self) -> str:
         """URN of the task run."""
@@ -528,34 +490,6 @@ class AttemptLineage:
     def job_urn(self) -> str:
         """URN of the task's DataJob."""
         return self._attempt.job_urn
-
-    def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
-        """Return what the job read and wrote.
-
-        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub. It replaces the edges
-            of the task's DataJob by them, even after a failure and for each index of a mapped task. If this attempt
-            does not name all of the task's edges, datasets that other runs of the task named are added.
-        """
-        if not for_plugin:
-            return self._datasets(lambda dataset: dataset.ids)
-        own = self._datasets_in_datahub()
-        if self._names_all_edges:
-            return own
-        records = self.delivery.kept_edges()
-        inputs = {DatasetId(*dataset) for record in records for dataset in record.inputs}
-        outputs = {DatasetId(*dataset) for record in records for dataset in record.outputs}
-        return sorted(inputs.union(own[0])), sorted(outputs.union(own[1]))
-
-    def _datasets_in_datahub(self) -> tuple[list[DatasetId], list[DatasetId]]:
-        return self._datasets(lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)])
-
-    def _datasets(self, ids: Callable[[JobDataset], Iterable[DatasetId]]) -> tuple[list[DatasetId], list[DatasetId]]:
-        jobs = self._jobs
-        inputs = {dataset_id for job in jobs for dataset in job.lineage.inputs.values() for dataset_id in ids(dataset)}
-        outputs = {
-            dataset_id for job in jobs for dataset in job.lineage.outputs.values() for dataset_id in ids(dataset)
-        }
-        return sorted(inputs), sorted(outputs)
 
     def _open_events(self, *, keep_raw: bool = False) -> JobEvents:
         from airflow_provider_spark_datahub.task.job_events import JobEvents
