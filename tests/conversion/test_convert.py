@@ -34,8 +34,6 @@ from tests.conversion.builders import (
     QUERY,
     START_MS,
     Json,
-    column,
-    column_lineage,
     corpus_events,
     dataset,
     event,
@@ -46,8 +44,6 @@ from tests.conversion.builders import (
     query,
     schema,
     settings,
-    spark_properties,
-    symlink,
     urn,
     whole_application,
 )
@@ -93,50 +89,13 @@ def test_signatures_are_those_of_the_documentation() -> None:
     }
 
 
-PRODUCERS: dict[str, tuple[Json, str]] = {
-    "airflow": (
-        event(producer="https://github.com/apache/airflow/tree/providers-openlineage/2.20.3", job="shop.build"),
-        "urn:li:dataFlow:(airflow,shop,default)",
-    ),
-    "trino": (
-        event(producer="https://github.com/trinodb/trino/plugin/trino-openlineage", job="q1"),
-        "urn:li:dataFlow:(trino,q1,default)",
-    ),
-    "flink": (
-        event(producer=f"{OPENLINEAGE}/integration/flink", job="enrich"),
-        "urn:li:dataFlow:(flink,enrich,default)",
-    ),
-    "dbt": (
-        event(producer=f"{OPENLINEAGE}/integration/dbt", job="shop.build.run.orders"),
-        "urn:li:dataFlow:(dbt,shop,default)",
-    ),
-    "hive": (
-        event(producer=f"{OPENLINEAGE}/integration/hive", job="createtable_as_select.orders"),
-        "urn:li:dataFlow:(hive,createtable_as_select,default)",
-    ),
-    "debezium": (
-        event(
-            producer="https://github.com/debezium/debezium/3.2.0",
-            job="shop.0",
-            run_facets={"processing_engine": {"name": "Debezium", "version": "3.2.0"}},
-        ),
-        "urn:li:dataFlow:(debezium,shop,default)",
-    ),
-}
-
-
-@pytest.mark.parametrize("producer", PRODUCERS)
-def test_events_of_other_producers_are_converted(producer: str) -> None:
-    recorded, flow = PRODUCERS[producer]
-    sent = {
-        **recorded,
-        "inputs": [dataset("postgres://db:5432", "shop.public.orders")],
-        "outputs": [dataset("kafka://broker:9092", "orders")],
-    }
-    sent["job"]["facets"].pop("jobType", None)
+@cases("convert")
+def test_events_of_other_producers_are_converted(producer: str, job: str, facets: Json, flow: str) -> None:
+    orders, topic = dataset("postgres://db:5432", "shop.public.orders"), dataset("kafka://broker:9092", "orders")
+    sent = event(producer=producer, job=job, job_type=None, run_facets=facets, inputs=[orders], outputs=[topic])
     found = conversion.convert_run_event(json.dumps(sent).encode(), LineageSettings())
     assert find(found, "dataFlowInfo").entity_urn == flow
-    assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{sent['job']['name']})"
+    assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{job})"
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": [urn("postgres", "shop.public.orders")]}
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": [urn("kafka", "orders")]}
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
@@ -304,44 +263,8 @@ def test_events_may_be_an_iterator() -> None:
     assert convert_events(iter(whole_application()), settings()).events == 2
 
 
-RICH = query(
-    inputs=[
-        file(
-            "/a", symlinks=symlink("hive://m", "db.a"), catalog={"framework": "iceberg"}, storage={"storageLayer": "x"}
-        )
-    ],
-    outputs=[
-        file(
-            "/lake/z/dt=1",
-            schema=schema(
-                {
-                    "name": "s",
-                    "type": "array",
-                    "fields": [{"name": "_element", "type": "struct", "fields": [{"name": "x", "type": "int"}]}],
-                }
-            ),
-            columnLineage=column_lineage(
-                {"s": [column("/a", "c", "DIRECT:IDENTITY")]}, [column("/b", "d", "INDIRECT:JOIN")]
-            ),
-            lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"},
-        )
-    ],
-    run_facets={
-        **spark_properties(spark__app__name="Shop", spark__redaction__regex="pin"),
-        "processing_engine": {"name": "spark", "version": "4"},
-        "spark_applicationDetails": {"appName": "Shop", "applicationId": "x"},
-        "spark_jobDetails": {"jobId": 1, "jobDescription": "d"},
-        "spark.logicalPlan": {"plan": [{"class": "Scan"}]},
-        "unknownSourceAttribute": {"unknownItems": [{"name": "x", "properties": {"y": 1}}]},
-        "airflow": {"dag": {"tags": "['a']"}, "task": {"task_id": "t"}},
-    },
-    job="shop.execute_merge_into_command_edge",
-    job_facets={
-        "sql": {"query": "MERGE INTO t"},
-        "documentation": {"description": "d"},
-        "ownership": {"owners": [{"name": "jane"}]},
-    },
-)
+RICH: Json = json.loads((Path(__file__).parents[1] / "data" / "rich_event.json").read_text(encoding="utf-8"))
+"""An event with most of the facets that the converter reads."""
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

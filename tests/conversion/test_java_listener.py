@@ -22,28 +22,7 @@ from tests.conversion.builders import CORPUS, Json, json_lines, settings
 from tests.oracles.strict import violations
 
 EDGE = CORPUS / "edge"
-CONFIGURATIONS: dict[str, Json] = {
-    "full": {"datasets": "schemas"},
-    "lower": {
-        "lower_case_dataset_urns": True,
-        "enhanced_merge_into_extraction": True,
-        "platform_instance": "prod-eu",
-        "dataset_platform_instance": "lake",
-    },
-    "pathspec": {
-        "path_specs": {
-            "s3": {
-                "default": {
-                    "env": "DEV",
-                    "platform_instance": "eu",
-                    "path_spec_list": ["s3://b/*/{table}", "s3a://b/{table}"],
-                }
-            },
-            "gcs": {"default": {"path_spec_list": ["gs://b/{table}/*"]}},
-        },
-        "file_partition_regexp": "/(k|dt|year)=.*",
-    },
-}
+CONFIGURATIONS: dict[str, Json] = json.loads((EDGE / "configurations.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
