@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
 from enum import StrEnum
 from pathlib import Path
@@ -219,7 +219,9 @@ def diff(
     problems += [*their_problems, *unreadable]
     with console.open_output(output, failed=_EXIT_TROUBLE) as file:
         if as_json:
-            file.write(json.dumps(_changes_document(changes, problems), indent=2) + "\n")
+            listed = [{**asdict(change), "change": change.kind} for change in changes]
+            document = {"same": not changes, "changes": listed, "problems": problems}
+            file.write(json.dumps(document, indent=2) + "\n")
         else:
             from rich.console import Console
 
@@ -230,24 +232,6 @@ def diff(
         raise typer.Exit(_EXIT_TROUBLE)
     if changes and exit_code:
         raise typer.Exit(_EXIT_DIFFERENT)
-
-
-def _changes_document(changes: list[visualization.Change], problems: list[str]) -> dict[str, Any]:
-    return {
-        "same": not changes,
-        "changes": [
-            {
-                "part": str(change.part),
-                "change": change.kind,
-                "urn": change.urn,
-                "what": list(change.what),
-                "before": change.before,
-                "after": change.after,
-            }
-            for change in changes
-        ],
-        "problems": problems,
-    }
 
 
 def _print_changes(changes: list[visualization.Change], screen: Any) -> None:

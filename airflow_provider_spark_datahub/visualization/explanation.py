@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from textwrap import wrap
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Diagnostics
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, EdgeQuery, Graph, GraphJob
+from airflow_provider_spark_datahub.visualization.model import (
+    ColumnLineage,
+    EdgeEvidence,
+    EdgeQuery,
+    Graph,
+    GraphJob,
+    json_object,
+)
 from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, plain_path, short_name
 
 _MOST_STEPS = 30
@@ -23,6 +30,9 @@ class UnknownNameError(ValueError):
     """Name that no dataset or column has, or that several have. The message names the nearest ones."""
 
 
+# The fields of the next four are those of the JSON document.
+
+
 @dataclass(frozen=True, slots=True)
 class _Reason:
     """Reason why an edge does not exist.
@@ -31,22 +41,31 @@ class _Reason:
     :param query: run id of the query; empty if the reason is about no single query.
     """
 
-    text: str
+    reason: str
     rule: str
     query: str = ""
     statement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Edge:
+    """An edge of a job.
+
+    :param job: its URN.
+    :param evidence: ``None`` if the proposals have none.
+    """
+
+    job: str
+    evidence: EdgeEvidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step(_Edge):
     """An edge of a job that produced a dataset or a column, with the sources of its data.
 
-    :param evidence: ``None`` if the proposals have none.
     :param transformation: transformation of a column, in a few words.
     """
 
-    job: GraphJob
-    evidence: EdgeEvidence | None
     sources: tuple[_Link, ...]
     transformation: str = ""
 
@@ -55,14 +74,20 @@ class _Step:
 class _Link:
     """A dataset or a column in a chain, with the edges that lead to it.
 
-    :param is_repeated: its edges are elsewhere in the chain.
-    :param is_loose: the job read it in another query than the write of this output. So it may not be a source of it.
+    :param repeated: its edges are elsewhere in the chain.
+    :param loose: the job read it in another query than the write of this output. So it may not be a source of it.
     """
 
-    column: Column
+    dataset: str
+    column: str
     steps: tuple[_Step, ...] = ()
-    is_repeated: bool = False
-    is_loose: bool = False
+    repeated: bool = False
+    loose: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name for people."""
+        return short_name(self.dataset) + (f".{harmless(self.column)}" if self.column else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +99,7 @@ class Explanation:
     """
 
     chain: _Link
-    readers: tuple[tuple[GraphJob, EdgeEvidence | None], ...] = ()
+    readers: tuple[_Edge, ...] = ()
     reasons: tuple[_Reason, ...] = ()
 
     @classmethod
@@ -89,7 +114,7 @@ class Explanation:
         target = _Names(graph, (edge.urn for edge in rejected)).find(name)
         chain = _Chains(graph).link(target)
         readers = [
-            (job, job.evidence.get(f"<{target.dataset}"))
+            _Edge(job.urn, job.evidence.get(f"<{target.dataset}"))
             for job in graph.distinct_jobs()
             if target.dataset in job.inputs and not target.path
         ]
@@ -97,15 +122,15 @@ class Explanation:
 
     def lines(self) -> Iterator[str]:
         """Yield lines of text, of at most 80 characters unless a name is longer."""
-        yield from _lines_of_link(self.chain, "", f"{_name(self.chain.column)}")
-        for job, evidence in self.readers:
-            yield from _lines_of_evidence(f"read by {_job(job)}", evidence, "  ")
+        yield from _lines_of_link(self.chain, "", self.chain.name)
+        for reader in self.readers:
+            yield from _lines_of_evidence("read", reader, "  ")
         if self.reasons:
             yield "why there is no edge, or not more of one:" if self.chain.steps else "why there is no edge:"
         queries: dict[tuple[str, str], list[EdgeQuery]] = {}
         for reason in self.reasons:
             named = [EdgeQuery(reason.query, reason.statement)] if reason.query else []
-            queries.setdefault((reason.text, reason.rule), []).extend(named)
+            queries.setdefault((reason.reason, reason.rule), []).extend(named)
         for (text, rule), named in queries.items():
             sentence = f"{harmless(text)} ({_RULES}, {rule})"
             yield from wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False,
@@ -114,19 +139,8 @@ class Explanation:
 
     def document(self) -> dict[str, Any]:
         """Return the explanation as JSON for other programs."""
-        return {
-            **_link_document(self.chain),
-            "readers": [{"job": job.urn, "evidence": evidence and evidence.to_obj()} for job, evidence in self.readers],
-            "reasons": [
-                {
-                    "reason": reason.text,
-                    "rule": reason.rule,
-                    "query": reason.query or None,
-                    "statement": reason.statement or None,
-                }
-                for reason in self.reasons
-            ],
-        }
+        document = asdict(self, dict_factory=json_object)
+        return {**document.pop("chain"), **document}
 
 
 # -- names
@@ -208,36 +222,36 @@ class _Chains:
             for lineage in job.columns:
                 self._columns.setdefault(_plain(lineage.output), []).append((job, lineage))
 
-    def link(self, column: Column, *, is_loose: bool = False) -> _Link:
+    def link(self, column: Column, *, loose: bool = False) -> _Link:
         if column in self._seen or self._depth >= _MOST_STEPS:
-            return _Link(column, is_repeated=True, is_loose=is_loose)
+            return _Link(*column, repeated=True, loose=loose)
         self._seen.add(column)
         self._depth += 1
         steps = tuple(self._column_steps(column) if column.path else self._dataset_steps(column.dataset))
         self._depth -= 1
-        return _Link(column, steps, is_loose=is_loose)
+        return _Link(*column, steps, loose=loose)
 
     def _dataset_steps(self, urn: str) -> Iterator[_Step]:
         for job in self._writers.get(urn, ()):
             evidence = job.evidence.get(f">{urn}")
-            writes = {query.run_id for query in evidence.queries} if evidence else set()
+            writes = {query.run for query in evidence.queries} if evidence else set()
             edges = (edge_evidence for edge, edge_evidence in job.evidence.items() if edge.startswith(">"))
-            all_writes = {query.run_id for edge_evidence in edges for query in edge_evidence.queries}
+            all_writes = {query.run for edge_evidence in edges for query in edge_evidence.queries}
             sources = []
             for source in job.inputs:
                 found = job.evidence.get(f"<{source}")
-                reads = {query.run_id for query in found.queries} if found else set()
+                reads = {query.run for query in found.queries} if found else set()
                 if not reads & all_writes or not writes:
-                    sources.append(self.link(Column(source, ""), is_loose=True))
+                    sources.append(self.link(Column(source, ""), loose=True))
                 elif reads & writes:
                     sources.append(self.link(Column(source, "")))
-            yield _Step(job, evidence, tuple(sources))
+            yield _Step(job.urn, evidence, tuple(sources))
 
     def _column_steps(self, column: Column) -> Iterator[_Step]:
         for job, lineage in self._columns.get(column, ()):
             evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
             sources = tuple(self.link(_plain(source)) for source in lineage.inputs)
-            yield _Step(job, evidence, sources, ", ".join(lineage.labels()))
+            yield _Step(job.urn, evidence, sources, ", ".join(lineage.labels()))
 
 
 def _plain(column: Column) -> Column:
@@ -257,26 +271,25 @@ def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvi
     if evidence is None:
         return EdgeEvidence(source, (EdgeQuery("", statement),) if statement else ()) if statement or sources else None
     queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
-    return EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more)
+    return EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more_queries)
 
 
 # -- reasons
 
 
 def _reasons(chain: _Link, diagnostics: Diagnostics | None, is_read: bool) -> Iterator[_Reason]:
-    column = chain.column
     if diagnostics is None:
         if not chain.steps and not is_read:
             yield _Reason("no proposal has such an edge; only events show why an edge is missing", "section 7.5")
         return
     for edge in diagnostics.rejected_edges:
-        if edge.urn == column.dataset:
+        if edge.urn == chain.dataset:
             yield _Reason(f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement)
-    is_complete = chain.steps and (column.path or any(step.sources for step in chain.steps))
+    is_complete = chain.steps and (chain.column or any(step.sources for step in chain.steps))
     for gap in diagnostics.gaps:
-        if column.dataset in gap and not is_complete:
+        if chain.dataset in gap and not is_complete:
             yield _Reason(gap, "section 7.5")
-    if not column.path or chain.steps:
+    if not chain.column or chain.steps:
         return
     for gap in diagnostics.column_gaps:
         yield _Reason(gap, "section 4.2")
@@ -290,64 +303,35 @@ def _reasons(chain: _Link, diagnostics: Diagnostics | None, is_read: bool) -> It
 
 
 def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
-    yield f"{indent}{title}{' (see above)' if link.is_repeated else ''}"
+    yield f"{indent}{title}{' (see above)' if link.repeated else ''}"
     inner = f"{indent}  "
-    if not link.steps and not link.is_repeated:
+    if not link.steps and not link.repeated:
         yield f"{inner}{'no edge leads to it' if not indent else 'no job in these files writes it'}"
     for step in link.steps:
-        how = f" ({harmless(step.transformation)})" if step.transformation else ""
-        yield from _lines_of_evidence(f"{'made' if link.column.path else 'written'} by {_job(step.job)}{how}",
-                                      step.evidence, inner)  # fmt: skip
+        yield from _lines_of_evidence("made" if link.column else "written", step, inner, step.transformation)
         for source in step.sources:
-            loose = " (another query of the job read it)" if source.is_loose else ""
-            yield from _lines_of_link(source, f"{inner}  ", f"from {_name(source.column)}{loose}")
+            loose = " (another query of the job read it)" if source.loose else ""
+            yield from _lines_of_link(source, f"{inner}  ", f"from {source.name}{loose}")
 
 
-def _lines_of_evidence(title: str, evidence: EdgeEvidence | None, indent: str) -> Iterator[str]:
-    if evidence is None:
-        yield f"{indent}{title}"
+def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> Iterator[str]:
+    yield f"{indent}{verb} by {harmless(short_name(edge.job))}{f' ({harmless(how)})' if how else ''}"
+    if edge.evidence is None:
         yield f"{indent}  these proposals do not name the query (setting capture_evidence)"
         return
-    yield f"{indent}{title}"
-    yield f"{indent}  source: {harmless(evidence.words)}"
-    yield from _lines_of_queries(evidence.queries, f"{indent}  ")
-    if evidence.more:
-        yield f"{indent}  and {counted(evidence.more, 'more query')}"
+    yield f"{indent}  source: {harmless(edge.evidence.words)}"
+    yield from _lines_of_queries(edge.evidence.queries, f"{indent}  ")
+    if edge.evidence.more_queries:
+        yield f"{indent}  and {counted(edge.evidence.more_queries, 'more query')}"
 
 
 def _lines_of_queries(queries: Sequence[EdgeQuery], indent: str) -> Iterator[str]:
     by_statement: dict[str, list[str]] = {}
     for query in queries:
-        by_statement.setdefault(query.statement, []).append(query.run_id)
+        by_statement.setdefault(query.statement, []).append(query.run)
     for statement, run_ids in by_statement.items():
         yield from (f"{indent}query {harmless(run_id)}" for run_id in run_ids if run_id)
         width = max(_WIDTH, len(indent) + _LEAST_WIDTH)
         lines = wrap(harmless(" ".join(statement.split())), width - len(indent) - 2, max_lines=_MOST_LINES,
                      placeholder=" …", break_on_hyphens=False)  # fmt: skip
         yield from (f"{indent}  {line}" for line in lines)
-
-
-def _name(column: Column) -> str:
-    return short_name(column.dataset) + (f".{harmless(column.path)}" if column.path else "")
-
-
-def _job(job: GraphJob) -> str:
-    return harmless(short_name(job.urn))
-
-
-def _link_document(link: _Link) -> dict[str, Any]:
-    return {
-        "dataset": link.column.dataset,
-        "column": link.column.path or None,
-        "repeated": link.is_repeated,
-        "loose": link.is_loose,
-        "steps": [
-            {
-                "job": step.job.urn,
-                "transformation": step.transformation or None,
-                "evidence": step.evidence and step.evidence.to_obj(),
-                "sources": [_link_document(source) for source in step.sources],
-            }
-            for step in link.steps
-        ],
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -250,11 +250,11 @@ _SOURCES = {
 class EdgeQuery:
     """A query that is evidence of an edge.
 
-    :param run_id: OpenLineage's run id; ``execution 7`` for an execution that is only in Spark's event log.
+    :param run: OpenLineage's run id; ``execution 7`` for an execution that is only in Spark's event log.
     :param statement: the query's statement, or else its name in the events; empty if neither is known.
     """
 
-    run_id: str
+    run: str
     statement: str = ""
 
 
@@ -263,12 +263,12 @@ class EdgeEvidence:
     """Evidence of a job's edge: its source and its queries.
 
     :param source: as in the edge's properties, such as ``EVENT``.
-    :param more: number of further queries, which are not listed.
+    :param more_queries: number of further queries, which are not listed.
     """
 
     source: str
     queries: tuple[EdgeQuery, ...] = ()
-    more: int = 0
+    more_queries: int = 0
 
     @classmethod
     def of(cls, properties: Mapping[str, str], statements: Mapping[str, str]) -> EdgeEvidence | None:
@@ -295,8 +295,12 @@ class EdgeEvidence:
 
     def to_obj(self) -> dict[str, Any]:
         """Return the evidence as JSON."""
-        queries = [{"run": query.run_id or None, "statement": query.statement or None} for query in self.queries]
-        return {"source": self.source, "queries": queries, "more_queries": self.more}
+        return asdict(self, dict_factory=json_object)
+
+
+def json_object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON; empty texts are null."""
+    return {name: None if value == "" else value for name, value in pairs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,7 +338,7 @@ def test_numbers_that_datahubs_models_cannot_have_are_left_out() -> None:
     graph = build_graph([*run("r"), event(1, 1, "SUCCESS", durationMillis=large), event(large, 2), edges(lineage)])
     (root,) = graph.roots
     assert [(attempt.number, attempt.duration) for attempt in root.attempts()] == [(1, None)]
-    assert graph.jobs[0].evidence[f"<{A}"].more == 0
+    assert graph.jobs[0].evidence[f"<{A}"].more_queries == 0
     assert graph.problems == (
         f"dataProcessInstanceRunEvent of {RUN.format('r')} skipped: timestampMillis is not an integer of 64 bits",
     )
