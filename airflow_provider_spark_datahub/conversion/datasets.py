@@ -179,6 +179,11 @@ class DatasetNamer:
         self.unusable[dataset] = str(name)
         return None
 
+    def urn(self, dataset: DatasetId) -> str | None:
+        """Return the URN of the dataset's :meth:`name`; ``None`` if it has none."""
+        name = self.name(dataset)
+        return name.urn if name is not None else None
+
     def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
         """Return the dataset's name, or the reason why it has none, without adding it to :attr:`unusable`."""
         try:

@@ -45,12 +45,9 @@ class DatasetId(NamedTuple):
 
 
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Facets of a run, a job or a dataset.
+    """Facets of a run, a job or a dataset, which are decoded when a rule asks for them.
 
-    A facet is decoded when a rule first asks for it. The results of rules are kept with the facets: events repeat their
-    facets byte by byte, and equal texts are the same object.
-
-    :param facets: facets by name, not decoded if the event came as text.
+    :param facets: facets by name, not decoded if the event came as text. Equal texts of events are the same object.
     :param made: results by rule, see :meth:`once`.
     """
 
@@ -71,10 +68,7 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
         return bytes(facet) if type(facet) is Raw else as_object(facet)
 
     def once(self, rule: Callable[[Facets], _T]) -> _T:
-        """Return the result of a rule, and compute it only once.
-
-        :param rule: a function of the facets alone.
-        """
+        """Return the result of a rule, a function of the facets alone, and compute it only once."""
         made: Any = self.made.get(rule, self)
         if made is self:
             made = self.made[rule] = rule(self)
@@ -83,11 +77,7 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Dataset of an event with its facets.
-
-    :param output_facets: ``outputFacets``, which describe what the run wrote.
-    :param input_facets: ``inputFacets``, which describe what the run read; not decoded if the event came as text.
-    """
+    """Dataset of an event with its facets; ``inputFacets`` are not decoded if the event came as text."""
 
     id: DatasetId
     facets: Facets
@@ -100,7 +90,12 @@ SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
 
 
 class _RunNames(NamedTuple):
-    """Names in the facets of a run that are read from every event. A missing name is empty."""
+    """Names in the facets of a run. A missing name is empty.
+
+    :param parent_run_id: run id in the ``parent`` facet, in lower case.
+    :param application: names of the Spark application and of its session.
+    :param engine: name in the ``processing_engine`` facet, in lower case.
+    """
 
     parent_run_id: str
     application: tuple[str, str]
@@ -109,7 +104,10 @@ class _RunNames(NamedTuple):
 
 
 class _JobTexts(NamedTuple):
-    """Texts in the facets of a job that are read from every event. A missing text is empty."""
+    """Texts in the facets of a job. A missing text is empty.
+
+    :param is_streaming: the ``jobType`` facet marks the run as part of a streaming query.
+    """
 
     job_type: str
     sql: str
@@ -131,8 +129,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     :param type: event type in upper case.
     :param time_ms: ``eventTime`` in ms since the epoch; ``None`` if it is missing or unreadable.
     :param run_id: run id in lower case.
-    :param names: names in the facets of the run.
-    :param job: the job; the events of a run share it.
+    :param job: the job, which the events of a run share.
     """
 
     type: str
@@ -165,23 +162,13 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
 
     @property
-    def job_namespace(self) -> str:
-        """The job's namespace."""
-        return self.job.namespace
-
-    @property
     def job_name(self) -> str:
         """The job's name."""
         return self.job.name
 
     @property
-    def job_facets(self) -> Facets:
-        """The job's facets."""
-        return self.job.facets
-
-    @property
     def job_type(self) -> str:
-        """``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … from the ``jobType`` job facet."""
+        """``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … of the ``jobType`` job facet."""
         return self.job.texts.job_type
 
     @property
@@ -190,39 +177,9 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.job.texts.sql
 
     @property
-    def description(self) -> str | None:
-        """The text of the ``documentation`` job facet."""
-        return self.job.texts.description
-
-    @property
-    def owner_names(self) -> tuple[str, ...]:
-        """The owners in the ``ownership`` job facet."""
-        return self.job.texts.owner_names
-
-    @property
-    def is_streaming(self) -> bool:
-        """Return whether the ``jobType`` job facet marks the run as part of a streaming query."""
-        return self.job.texts.is_streaming
-
-    @property
     def parent_run_id(self) -> str:
         """The run id in the ``parent`` run facet, in lower case."""
         return self.names.parent_run_id
-
-    @property
-    def application_names(self) -> tuple[str, str]:
-        """The names of the Spark application and of its session; a name that the event does not carry is empty."""
-        return self.names.application
-
-    @property
-    def engine(self) -> str:
-        """The name in the ``processing_engine`` run facet, in lower case."""
-        return self.names.engine
-
-    @property
-    def hive_session_id(self) -> str:
-        """The id of the Hive session that the run belongs to, or empty."""
-        return self.names.hive_session_id
 
     @property
     def is_of_hive(self) -> bool:
@@ -275,10 +232,7 @@ def _airflow_tags(run_facets: Facets) -> list[str] | None:
 
 
 def as_object(value: object) -> JsonObject:
-    """Return the value if it is a JSON object, else an empty object; decode it if it is text.
-
-    Producers send ``null`` where the spec requires an object. Text that cannot be decoded counts as missing.
-    """
+    """Return a JSON object, decoded if it is text; an empty object for any other value or bad text."""
     if type(value) is dict:
         return value
     if type(value) is Raw or type(value) is bytes:
@@ -369,10 +323,7 @@ _LONG_BYTES = 16 * 1024
 
 
 def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
-    """Make a reader remember its last results, because the events of a run repeat their parts byte by byte.
-
-    It remembers only a few long texts: a table may have hundreds of columns.
-    """
+    """Make a reader remember its last results, because the events of a run repeat their parts byte by byte."""
     read_short, read_long = lru_cache(maxsize=512)(read), lru_cache(maxsize=8)(read)
     last: tuple[bytes, _T] | None = None
 

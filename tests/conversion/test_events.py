@@ -45,7 +45,7 @@ from tests.conversion.builders import (
 def test_a_run_event_is_decoded() -> None:
     read = parsed(kind="complete", parent=APP.upper(), job_facets={"sql": {"query": "SELECT 1"}})
     assert (read.type, read.time_ms, read.run_id, read.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
-    assert (read.job_namespace, read.job_name, read.job_type, read.sql) == (
+    assert (read.job.namespace, read.job_name, read.job_type, read.sql) == (
         "default",
         "shop.insert",
         "SQL_JOB",
@@ -173,7 +173,7 @@ def test_half_a_surrogate_pair_is_read() -> None:
     sent = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
     event = RunEvent.parse(json.dumps(sent).encode())
     assert event.job_name == "shop.\ud83d"
-    assert as_object(event.job_facets["documentation"])["description"] == "half: \ud83d"
+    assert as_object(event.job.facets["documentation"])["description"] == "half: \ud83d"
 
 
 @pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])

@@ -48,7 +48,7 @@ def test_an_unknown_orchestrator_is_an_error(producer: str) -> None:
 
 @cases("flows")
 def test_the_application_name_is_found(facets: Any, expected: list[str]) -> None:
-    assert list(parsed(run_facets=facets).application_names) == expected
+    assert list(parsed(run_facets=facets).names.application) == expected
 
 
 @cases("flows")

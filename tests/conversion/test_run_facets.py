@@ -120,12 +120,12 @@ def test_airflow_tags_are_read(tags: Any, expected: list[str] | None) -> None:
     [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
 )
 def test_descriptions_are_read(facet: Any, expected: str | None) -> None:
-    assert parsed(job_facets={"documentation": facet}).description == expected
+    assert parsed(job_facets={"documentation": facet}).job.texts.description == expected
 
 
 @cases("run_facets")
 def test_owners_are_read(facet: Any, expected: list[str]) -> None:
-    assert parsed(job_facets={"ownership": facet}).owner_names == tuple(expected)
+    assert parsed(job_facets={"ownership": facet}).job.texts.owner_names == tuple(expected)
 
 
 def test_an_event_without_facets_has_no_properties() -> None:

@@ -78,7 +78,7 @@ class EventHead(NamedTuple):
             event.run_id,
             event.job_type,
             event.parent_run_id,
-            event.hive_session_id,
+            event.names.hive_session_id,
             event.is_of_hive,
         )
 

@@ -63,7 +63,7 @@ def fine_grained_lineages(
     """
     limits = _Limits.of(settings)
     queries = [
-        (output, columns, tuple((item, name.urn) for item in columns.inputs if (name := namer.name(item)) is not None))
+        (output, columns, tuple((item, urn) for item in columns.inputs if (urn := namer.urn(item)) is not None))
         for output, columns in dict.fromkeys(lineages)
     ]
     if not queries:

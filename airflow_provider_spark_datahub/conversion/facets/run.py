@@ -164,7 +164,7 @@ class RunDetails:
     def of(event: RunEvent) -> RunDetails | None:
         """Read the details in an event's facets; ``None`` if there are none."""
         details = event.run_facets.once(_details)
-        if not event.is_streaming:
+        if not event.job.texts.is_streaming:
             return details
         return replace(details or NO_DETAILS, run_type="STREAMING")
 

@@ -23,7 +23,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     RDD_JOB,
     TERMINAL_TYPES,
     DatasetId,
-    EventDataset,
     RunEvent,
     iso_instant,
 )
@@ -56,12 +55,11 @@ JOB_TIMES = ("startTime", "endTime")
 class Ending:
     """End of a job, as reported by other sources than its events.
 
-    :param succeeded: whether ``spark-submit`` returned 0, which decides the run's result (Deviation 13): the event of
-        a failed application may say COMPLETE. ``None`` if it is unknown.
+    :param succeeded: whether ``spark-submit`` returned 0, which decides the run's result (Deviation 13); ``None`` if
+        it is unknown.
     :param events_complete: no event was torn, quarantined or left unread.
     :param final: the job is over; else this is a snapshot.
-    :param one_submission: all events belong to one ``spark-submit``. An archive has the events of many; there, each run
-        of a job replaces the previous run (see :mod:`~airflow_provider_spark_datahub.conversion.archive.replay`).
+    :param one_submission: all events belong to one ``spark-submit``, unlike those of an archive.
     """
 
     succeeded: bool | None = None
@@ -83,10 +81,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class JobDefinition(msgspec.Struct, kw_only=True, gc=False):
-    """Flow and job without their runs: identity, properties and classification.
-
-    :param upstream_jobs: URNs of DataJobs that come before this one.
-    """
+    """Flow and job without their runs. :param upstream_jobs: URNs of DataJobs that come before this one."""
 
     flow: FlowIdentity
     id: str
@@ -123,10 +118,10 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
 
 
 class JobLineage(msgspec.Struct, gc=False):
-    """Job with its run and its lineage, ready to be written as aspects.
+    """Job with its run and its lineage.
 
-    :param patch_edges: edges are added to those in DataHub and none is removed, as they may be incomplete
-        (Deviation 10); else they replace those in DataHub.
+    :param patch_edges: edges are added to those in DataHub, as they may be incomplete (Deviation 10); else they replace
+        those in DataHub.
     :param is_shared: other task runs of the same DAG run may write edges of the same job: edges are only added, too.
     """
 
@@ -149,10 +144,7 @@ class JobLineage(msgspec.Struct, gc=False):
 
 
 class CoalescedJob:
-    """Job made of the runs of one application.
-
-    :ivar patch_edges: as in :class:`JobLineage`.
-    """
+    """Job made of the runs of one application. :ivar patch_edges: as in :class:`JobLineage`."""
 
     def __init__(self, application: Application, settings: LineageSettings, ending: Ending) -> None:
         self._application, self._settings, self._ending = application, settings, ending
@@ -273,8 +265,7 @@ def coalesce(
 class _SharedJobEdges:
     """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
 
-    The last run must not remove the edges of the others. If the edges of all runs are complete, the first run replaces
-    the edges in DataHub. The other runs only add edges.
+    The first run replaces the edges in DataHub if the edges of all runs are complete. The other runs only add edges.
     """
 
     def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
@@ -291,10 +282,7 @@ class _SharedJobEdges:
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
-    """Return start and end as ISO instants, if they are known.
-
-    :param names: :data:`FLOW_TIMES` or :data:`JOB_TIMES`.
-    """
+    """Return start and end, if they are known, as ISO instants under :data:`FLOW_TIMES` or :data:`JOB_TIMES`."""
     times = zip(names, (start_ms, end_ms), strict=True)
     return {name: iso_instant(time_ms) for name, time_ms in times if time_ms is not None}
 
@@ -340,8 +328,6 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
     return RunResult("FAILURE", "FAIL") if killed else None
 
 
-_Datasets = tuple[EventDataset, ...]
-_LineageKey = tuple[_Datasets, _Datasets, str, bool, str]
 _Properties = tuple[dict[str, str], dict[str, int]]
 REMEMBERED, REMEMBERED_EDGES = 256, 4096
 """How many lineages are remembered, and how many datasets and column edges they and their keys may have together."""
@@ -410,13 +396,13 @@ class SingleEvents:
         :raises EventError: if the platform that ran the job is unknown.
         """
         settings = self._settings
-        app_name, session_name = event.application_names
+        app_name, session_name = event.names.application
         flow = FlowIdentity.of(event, settings, app_name or session_name)
         job_id, job_name = job_id_and_name(event, settings)
         lineage, diagnostics = self._lineage(event)
         (properties, truncations), (flow_properties, flow_truncations) = self._properties(event)
-        limit = TextLimit(settings.max_string_length)
-        details, text, owners = RunDetails.of(event) or NO_DETAILS, event.description, event.owner_names
+        limit, texts = TextLimit(settings.max_string_length), event.job.texts
+        details = RunDetails.of(event) or NO_DETAILS
         run_properties = limit.properties(details.properties)
         if run_properties is not details.properties:
             details = replace(details, properties=run_properties)
@@ -426,8 +412,8 @@ class SingleEvents:
             name=job_name,
             flow_properties=flow_properties,
             properties=properties,
-            description=limit.text(text) if text else None,
-            owners=tuple(dict.fromkeys(owners)) if owners else (),
+            description=limit.text(texts.description) if texts.description else None,
+            owners=tuple(dict.fromkeys(texts.owner_names)),
             tags=settings.tags or event.airflow_tags,
             created_ms=event.time_ms,
             upstream_jobs=self._upstream_jobs,
@@ -445,9 +431,8 @@ class SingleEvents:
         if truncations or flow_truncations or limit.counts:
             # The remembered diagnostics belong to other events, too.
             remembered, diagnostics = diagnostics, Diagnostics(truncations=limit.counts)
-            diagnostics.merge(Diagnostics(truncations=truncations))
-            diagnostics.merge(Diagnostics(truncations=flow_truncations))
-            diagnostics.merge(remembered)
+            for other in (Diagnostics(truncations=truncations), Diagnostics(truncations=flow_truncations), remembered):
+                diagnostics.merge(other)
         return JobLineage(
             definition, run, lineage, diagnostics, patch_edges=settings.use_patch or event.type in FAILED_TYPES
         )
@@ -466,7 +451,7 @@ class SingleEvents:
             return self._read(event)
         # All that the lineage of a run depends on; datasets that came as the same text are the same object.
         rdd_job = event.job_name if event.job_type == RDD_JOB else ""
-        key: _LineageKey = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
+        key = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
         return self._remembered.get(key, partial(self._read, event))
 
     def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
@@ -477,10 +462,7 @@ class SingleEvents:
 
 
 def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
-    """Return the properties of a job or a flow, and how often a text was cut.
-
-    :param times: names of the times that only a whole application has, which are left out.
-    """
+    """Return the properties of a job or a flow, without the times of a whole application, and the texts cut."""
     limit = TextLimit(longest)
     properties = merged_layers([layers])
     for time in times:

@@ -1,8 +1,7 @@
 """Effects of an application's runs: which writes happened, and the names of what they read and wrote.
 
-OpenLineage reports what a query was about to write. Some queries write nothing: the save mode forbids it, or they fail
-after their events said COMPLETE. A table that was written may be renamed or dropped before the application ends. And
-some queries name single files of what they read. See the conversion rules, section 7.
+OpenLineage reports what a query was about to write, by the names that tables and files had then. See the conversion
+rules, section 7.
 """
 
 from __future__ import annotations
@@ -56,18 +55,14 @@ _ENCLOSING = _TABLE_AS_SELECT | {
 def with_effects(
     application: Application, failed: Collection[str] = (), single: Collection[str] = (), idle: Collection[str] = ()
 ) -> Application:
-    """Return the application without the writes that never happened.
+    """Return the application without the writes that never happened; it is not checked if its own run is not known.
 
     - A failure spreads to the query around the failed query, such as a CREATE TABLE AS SELECT, whose own events say
       COMPLETE.
-    - A write of files without any Spark job and without statistics was refused: the save modes ``error`` and ``ignore``
-      and ``IF NOT EXISTS`` end in that way if the target exists, and OpenLineage reports no failure. The query did not
-      read its inputs either.
+    - A write of files without any Spark job and without statistics was refused, as its target exists, and read nothing.
     - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a query that wrote.
-    - If the driver is stopped (SIGTERM), Spark's shutdown hook ends the application, and the query that was running
-      completes afterwards, under another run id and without a START. Neither of the two wrote.
-
-    An application whose own run is not known is not checked: a single event does not show what the rest of its run did.
+    - If the driver is stopped (SIGTERM), the query that was running completes after the application's end, under
+      another run id and without a START. Neither of the two wrote.
 
     :param failed: ids of runs that failed according to Spark's event log.
     :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
@@ -96,12 +91,20 @@ def with_effects(
 
 def _without_logs_of_tables(run: RunState) -> RunState:
     """Return the run without the logs that tables keep beside their data: reading them is not reading the table."""
-    if not any("/_" in dataset.name for datasets in (run.inputs, run.outputs) for dataset in datasets):
-        return run
+    return _without(run, lambda dataset, _: "/_" in dataset.name and _LOG_OF_TABLE.search(dataset.name) is not None)
+
+
+def _without(run: RunState, left_out: Callable[[DatasetId, Collection[DatasetId]], bool]) -> RunState:
+    """Return the run without some inputs and outputs; the same object if there are none.
+
+    :param left_out: called with a dataset, and all inputs or all outputs.
+    """
     inputs, outputs = (
-        {dataset: state for dataset, state in datasets.items() if not _LOG_OF_TABLE.search(dataset.name)}
+        {dataset: state for dataset, state in datasets.items() if not left_out(dataset, datasets)}
         for datasets in (run.inputs, run.outputs)
     )
+    if len(inputs) == len(run.inputs) and len(outputs) == len(run.outputs):
+        return run
     return structs.replace(run, inputs=inputs, outputs=outputs)
 
 
@@ -129,8 +132,6 @@ def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
     """Return the statements of queries whose own events have none, by run id.
 
     A CREATE TABLE AS SELECT runs as two queries, and only the events of the write within it name the statement.
-
-    :param runs: in the order of their first events.
     """
     silent = [run for run in runs if not run.sql and run.plan_node in _ENCLOSING and run.outputs]
     if not silent:
@@ -197,9 +198,8 @@ class _Intervals:
         self._trees: dict[DatasetId, _IntervalTree] = {}
 
     def first_part(self, outer: RunState, *, same_output: bool) -> RunState | None:
-        """Return the first of the queries that took place within an outer query.
+        """Return the first of the queries that took place within an outer query, whose begin may be lost.
 
-        :param outer: a query that is not one of them; its begin may be lost.
         :param same_output: the inner query must also have one of the outer's outputs.
         """
         if outer.start_ms is None or outer.end_ms is None:
@@ -253,12 +253,7 @@ class _IntervalTree:
 
 @dataclass(slots=True, eq=False)
 class _Generation:
-    """Life of a table, from its first write by the application to its DROP.
-
-    :param written_as: the name under which it was written first.
-    :param name: its last name.
-    :param read: whether a query of the application read it.
-    """
+    """Life of a table under its first and last name, from its first write by the application to its DROP."""
 
     written_as: DatasetId
     name: DatasetId
@@ -357,17 +352,14 @@ class _Generations:
 def _read_by(run: RunState) -> Iterator[DatasetId]:
     yield from run.inputs
     for _, state in run.written:
-        if state.columns is not None:
-            yield from state.columns.inputs
+        yield from state.column_inputs
 
 
 def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """Return the runs as if each table had its last name from the beginning (Deviation 9).
+    """Return the runs as if each table that they wrote had its last name from the beginning (Deviation 9).
 
-    Only tables that the application wrote are renamed. A table that the application read and then renamed keeps the
-    name under which it was read: the job's next run reads a table of that name again. A table that is dropped in the
-    end keeps the name under which it was written. If that name is used again and nothing read the dropped table, the
-    dropped table has no lineage.
+    A table that is dropped in the end keeps the name under which it was written. If that name is used again and nothing
+    read the dropped table, the dropped table has no lineage.
 
     :param runs: in the order of their first events.
     """
@@ -392,8 +384,7 @@ def _with_last_names(run: RunState, generations: _Generations) -> RunState:
 
 
 def _renamed(run: RunState, named: _Named) -> RunState:
-    columns = (state.columns.inputs for state in run.outputs.values() if state.columns is not None)
-    datasets = chain(run.inputs, run.outputs, *columns)
+    datasets = chain(run.inputs, run.outputs, *(state.column_inputs for state in run.outputs.values()))
     if all(named(dataset) == dataset for dataset in datasets):
         return run
     outputs = {
@@ -411,8 +402,7 @@ def _renamed(run: RunState, named: _Named) -> RunState:
 def with_known_columns(run: RunState) -> RunState:
     """Return the run without column lineage from columns that its inputs do not have.
 
-    The source computes some columns itself: a database computes an aggregate (``sum``), and Iceberg names the file of a
-    row (``_file``). The columns of a metadata table are not columns of its table either.
+    A database computes an aggregate (``sum``) itself, and Iceberg names the file of a row (``_file``).
     """
     with_columns = [(dataset, state) for dataset, state in run.outputs.items() if state.columns is not None]
     if not with_columns:
@@ -441,18 +431,14 @@ _PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
 
 
 def with_whole_folders(application: Application) -> Application:
-    """Return the application with whole folders where its events name files and folders within them.
-
-    These are the files of micro-batches, the parts of spark.ml's models, and the partitions of tables.
-    """
+    """Return the application with whole folders of micro-batches' files, spark.ml's models, and partitions."""
     return _with_whole_tables(_with_model_folders(_with_streamed_folders(application)))
 
 
 def _with_streamed_folders(application: Application) -> Application:
     """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
 
-    OpenLineage names the files of a micro-batch, so each new file would become a dataset. But a single file may also be
-    the static side of a join. So a file counts as part of a stream only in one of these cases:
+    A single file may also be the static side of a join, so it is part of a stream only in one of these cases:
 
     - another query of the application names its folder
     - the micro-batch read nothing else
@@ -501,10 +487,7 @@ _Files = frozenset[DatasetId]
 
 
 class _FolderReads:
-    """Files of one folder that the micro-batches of one query read.
-
-    Micro-batches are not compared with each other: a query has tens of thousands of them.
-    """
+    """Files of one folder that the tens of thousands of micro-batches of one query read."""
 
     def __init__(self) -> None:
         self._batches = Counter[_Files]()
@@ -569,10 +552,7 @@ _PARTS_OF_MODEL = ("metadata", "data", "stages", "bestModel", "estimator", "eval
 
 
 def _with_model_folders(application: Application) -> Application:
-    """Return the application with the folders of spark.ml's models in place of the folders that each model consists of.
-
-    Each time that a pipeline is saved, the folders of its stages have other names.
-    """
+    """Return the application with spark.ml's models in place of their parts, whose names differ from run to run."""
     touched = {
         dataset
         for run in application.runs
@@ -610,10 +590,9 @@ _MOST_PARTITION_LEVELS = 16
 def _with_whole_tables(application: Application) -> Application:
     """Return the application with tables in place of their partitions' folders (``/orders`` of ``/orders/country=DE``).
 
-    OpenLineage names such folders before 1.39. A folder counts as the table around it if the application's events know
-    that one, with a column for each folder in between. Otherwise the folder may be a dataset of its own.
+    The folder may be a dataset of its own, unless events know the table, with a column for each folder in between.
     """
-    columns_of = [state.columns.inputs for run in application.runs for state in run.outputs.values() if state.columns]
+    columns_of = [state.column_inputs for run in application.runs for state in run.outputs.values()]
     touched = chain(*(chain(run.inputs, run.outputs) for run in application.runs), *columns_of)
     partitions = {dataset for dataset in touched if "=" in dataset.name}
     if not partitions:
@@ -646,28 +625,13 @@ def _table_around(partition: DatasetId, columns: Mapping[DatasetId, Collection[s
 
 def _without_partitions(run: RunState, tables: Mapping[DatasetId, DatasetId]) -> RunState:
     # What a run says of a table itself counts, not what it says of one of its partitions.
-    inputs, outputs = (
-        {dataset: state for dataset, state in datasets.items() if tables.get(dataset) not in datasets}
-        for datasets in (run.inputs, run.outputs)
-    )
-    if len(inputs) < len(run.inputs) or len(outputs) < len(run.outputs):
-        run = structs.replace(run, inputs=inputs, outputs=outputs)
-    return _renamed(run, partial(_replacement, tables))
+    own = _without(run, lambda dataset, touched: tables.get(dataset) in touched)
+    return _renamed(own, partial(_replacement, tables))
 
 
 def with_folders(run: RunState) -> RunState:
-    """Return the run with the folders that it read instead of single files in them.
-
-    If a query reads files that it lists one by one, or by a pattern, OpenLineage's inputs name their folder, and its
-    column lineage names each file. They are the same data.
-    """
-    outside = [
-        dataset
-        for _, state in run.written
-        if state.columns is not None
-        for dataset in state.columns.inputs
-        if dataset not in run.inputs
-    ]
+    """Return the run with the folders of its inputs in place of single files in them, which column lineage names."""
+    outside = [dataset for _, state in run.written for dataset in state.column_inputs if dataset not in run.inputs]
     if not outside:
         return run
     by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
@@ -677,9 +641,6 @@ def with_folders(run: RunState) -> RunState:
 
 
 def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:
-    """Return the innermost of these folders around a path, or ``None``.
-
-    :param folders: by namespace and path, without a slash at its end.
-    """
+    """Return the innermost of the folders, by namespace and path without a last slash, around a dataset's path."""
     around = ((dataset.namespace, path) for path in parent_folders(dataset.name))
     return next((folders[key] for key in around if key in folders), None)

@@ -95,6 +95,11 @@ class DatasetState(msgspec.Struct, gc=False):
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
     @property
+    def column_inputs(self) -> tuple[DatasetId, ...]:
+        """Datasets that the column lineage names."""
+        return self.columns.inputs if self.columns is not None else ()
+
+    @property
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
         # The events of an application repeat the schemas of its tables.
@@ -389,7 +394,7 @@ class Fold:
         for dataset in in_time(event.outputs):
             state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
             run.worked = run.worked or "outputStatistics" in written.facets
-            columns = DatasetColumns.read(dataset, event.job_facets, run.sql) if with_columns else None
+            columns = DatasetColumns.read(dataset, event.job.facets, run.sql) if with_columns else None
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
             state.partitions = written.once(read_partitions) or state.partitions

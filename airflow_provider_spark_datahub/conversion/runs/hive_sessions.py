@@ -174,7 +174,7 @@ class HiveSessions:
             self._latest_ms = event.time_ms
         if not event.is_of_hive:
             return
-        session_id = event.hive_session_id
+        session_id = event.names.hive_session_id
         self._groups = None
         run = self._runs.get(event.run_id)
         if run is None:

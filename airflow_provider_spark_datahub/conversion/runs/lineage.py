@@ -74,9 +74,8 @@ class Operation(msgspec.Struct, frozen=True):
 
     :param dataset: its URN.
     :param kind: one of DataHub's ``OperationType``.
-    :param time_ms: end of the run.
-    :param previous: the old URN of a renamed dataset, or empty.
-    :param partitions: the affected partitions; empty for the whole dataset, or if the producer does not report them.
+    :param previous: the old URN of a renamed dataset.
+    :param partitions: the affected partitions, if they are known.
     """
 
     dataset: str
@@ -90,10 +89,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def _operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
-    """Return the operations of the runs that ended well, by dataset and time.
-
-    A dataset that a run names twice, such as a table by two paths, has one operation.
-    """
+    """Return the operations of the runs that ended well, by dataset and time; a run has one for each dataset."""
     by_run: dict[tuple[str, str], Operation] = {}
     for run in runs:
         for operation in _operations_of(run, namer):
@@ -111,18 +107,16 @@ def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
     if run.failure or not run.ended or run.start_ms is None or run.end_ms is None:
         return
     for dataset, state in run.changed:
-        name = namer.name(dataset)
-        if name is None:
+        if (urn := namer.urn(dataset)) is None:
             continue
-        previous = namer.name(state.previous) if state.previous is not None else None
         yield Operation(
-            dataset=name.urn,
+            dataset=urn,
             run_id=run.run_id,
             kind=_kind(run, state),
             start_ms=run.start_ms,
             time_ms=run.end_ms,
             statistics=state.statistics,
-            previous=previous.urn if previous is not None else "",
+            previous=(state.previous is not None and namer.urn(state.previous)) or "",
             partitions=state.partitions,
         )
 
@@ -174,10 +168,9 @@ class RepeatedEdges(NamedTuple):
 
 
 class LineageProposals(msgspec.Struct, gc=False):
-    """Proposals of a lineage. The events of a run, or the runs of a job, share them.
+    """Proposals of a lineage, which the events of a run, or the runs of a job, share.
 
     :param settings: the settings that the proposals were made with, and so are :attr:`upstream_jobs`.
-    :param datasets: proposals of the datasets.
     :param repeated: ``None`` until the edges are needed for the second time.
     """
 
@@ -190,11 +183,9 @@ class LineageProposals(msgspec.Struct, gc=False):
 class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN, and what the runs did with them.
 
-    :param fine_grained: column lineage.
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: statements of the queries, by the id under which edges name them as evidence.
-    :param made: cached proposals of this lineage.
     """
 
     inputs: dict[str, JobDataset]
@@ -259,8 +250,7 @@ def lineage_key(
 
     The next run of a job mostly has an equal key: of ids and times, only the order counts.
 
-    :returns: ``None`` if the lineage has other content than edges, or if comparing it would cost too much. The size is
-        the number of runs, datasets and column edges.
+    :returns: ``None`` if the lineage has other content than edges, or too many runs, datasets and column edges.
     """
     if settings.capture_operations or settings.capture_evidence or settings.capture_columns_from_sql:
         return None
@@ -285,10 +275,7 @@ _MOST_COMPARED = 1000
 
 
 def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, begin: int) -> Hashable | None:
-    """Return a key of the parts of a dataset that its lineage depends on; ``None`` if it has no key or no name.
-
-    :param begin: index of the application's first event.
-    """
+    """Return a key of the parts of a dataset that its lineage depends on; ``None`` if it has no key or no name."""
     columns, previous, names = state.columns, state.previous, [namer.name_or_reason(dataset)]
     if columns is not None:
         names += map(namer.name_or_reason, columns.inputs)
@@ -380,38 +367,27 @@ class _Edges:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""
         runs = [run for run, _ in self._written]
         _, phantoms = self._reads
-        for edge in rejected_edges(reported, runs, self._urn, in_flight=self._in_flight, phantoms=phantoms):
+        for edge in rejected_edges(reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=phantoms):
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
 
-    def _urn(self, dataset: DatasetId) -> str | None:
-        name = self._namer.name(dataset)
-        return name.urn if name is not None else None
-
     def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:
-        for dataset, _ in touched:
-            urn = self._urn(dataset)
-            if urn is not None:
-                yield dataset, urn
+        return ((dataset, urn) for dataset, _ in touched if (urn := self._namer.urn(dataset)) is not None)
 
     def gaps(self, *, with_columns: bool) -> Iterator[str]:
-        """Yield a sentence for each output without any input, and for each without any direct column lineage.
-
-        :param with_columns: column lineage is wanted.
-        """
+        """Yield a sentence for each output without any input, or without direct column lineage if it is wanted."""
         _, phantoms = self._reads
         by_output: dict[str, list[tuple[RunState, DatasetState]]] = {}
         for run, written in self._written:
             for dataset, state in written:
-                name = self._namer.name(dataset)
-                if name is not None:
-                    by_output.setdefault(name.urn, []).append((run, state))
+                if (urn := self._namer.urn(dataset)) is not None:
+                    by_output.setdefault(urn, []).append((run, state))
         for urn, writes in sorted(by_output.items()):
             query = _query(writes[-1][0])
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
-            named = {dataset for run, state in writes for dataset in (*run.inputs, *_column_inputs(state))}
+            named = {dataset for run, state in writes for dataset in (*run.inputs, *state.column_inputs)}
             inputs = named - phantoms
             if not named and all(_holds_its_rows(run) for run, _ in writes):
                 continue
@@ -430,31 +406,27 @@ class _Edges:
     def columns(self) -> list[tuple[str, DatasetColumns]]:
         """Return the column lineage of written datasets: each output's URN with the columns that one query reports."""
         return [
-            (name.urn, state.columns)
+            (urn, state.columns)
             for _, written in self._written
             for dataset, state in written
-            if state.columns is not None and (name := self._namer.name(dataset)) is not None
+            if state.columns is not None and (urn := self._namer.urn(dataset)) is not None
         ]
 
     def _read(self, run: RunState, written: _Touched) -> _Touched:
         read, name = list(run.inputs.items()), self._namer.name
         for output, state in written:
-            if state.columns is not None:
-                read += [
-                    (dataset, _ONLY_IN_COLUMNS)
-                    for dataset in state.columns.inputs
-                    if dataset not in run.inputs and name(dataset) != name(output)
-                ]
+            read += [
+                (dataset, _ONLY_IN_COLUMNS)
+                for dataset in state.column_inputs
+                if dataset not in run.inputs and name(dataset) != name(output)
+            ]
         return read
 
     @staticmethod
     def _phantom_reads(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
         """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies below (Deviation 5).
 
-        These are file listings, schema inference, and reading back the application's own output. What an RDD job reads
-        before the first query that writes it is not a read-back.
-
-        :param reads: the datasets that each run read.
+        These are file listings, schema inference, and reading back the application's own output after its first write.
         """
         listed = {dataset for run, _ in reads if run.job_type == RDD_JOB for dataset in run.inputs}
         if not listed:
@@ -518,8 +490,6 @@ def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[Dataset
     """Return the folders that queries name in place of a file in them, as OpenLineage does for the rows of an RDD.
 
     No event has a schema of such a folder, and a query reads a file in the folder with its schema.
-
-    :param reads: the datasets that each run read.
     """
     queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB and not run.is_logged]
     bare = {dataset for run, _ in queries for dataset, state in run.inputs.items() if state.schema is None}
@@ -534,10 +504,6 @@ def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[Dataset
             if "." in file and not run.is_streaming:
                 around.add(dataset._replace(name=folder))
     return (bare & around).difference(described, *(run.outputs for run, _ in queries))
-
-
-def _column_inputs(state: DatasetState) -> tuple[DatasetId, ...]:
-    return state.columns.inputs if state.columns is not None else ()
 
 
 def _replaces(state: DatasetState, known: tuple[int, JsonObject | bytes] | None) -> bool:
