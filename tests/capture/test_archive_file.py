@@ -8,8 +8,8 @@ import io
 import pytest
 import zstandard
 
+from airflow_provider_spark_datahub.capture import DamagedFileError, read_lines
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
-from airflow_provider_spark_datahub.capture.stored_files import DamagedFileError, read_lines
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
 CONTENT = b"".join(LINES)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.child_spark import (
+from airflow_provider_spark_datahub.capture import (
     ChildInjection,
+    InjectionError,
+    ParentRun,
+    Submission,
     SubmitArguments,
-    _main,
-    _rewrite,
     launch_notes,
 )
-from airflow_provider_spark_datahub.capture.injection import ParentRun
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.capture.child_spark import _main, _rewrite
 from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker

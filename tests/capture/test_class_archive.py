@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.class_archive import ClassArchive, ClassArchiveError, ClassArchives
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import (
+    ClassArchive,
+    ClassArchiveError,
+    ClassArchives,
+    JarChoice,
+    SparkInstallation,
+    Submission,
+)
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 JAVA = """#!/bin/bash

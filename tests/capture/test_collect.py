@@ -11,13 +11,8 @@ from typing import IO, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.event_lines import (
-    CollectedEvents,
-    CollectLimits,
-    EventSource,
-    Outcome,
-    decoded_event,
-)
+from airflow_provider_spark_datahub.capture import CollectedEvents, EventSource, Outcome
+from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, decoded_event
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'

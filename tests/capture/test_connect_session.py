@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import connect_session
-from airflow_provider_spark_datahub.capture.connect_session import SessionEvents, _SessionFollower, remote_with_session
-from airflow_provider_spark_datahub.capture.event_lines import Outcome, checked_text
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.capture import (
+    InjectionError,
+    Outcome,
+    SessionEvents,
+    checked_text,
+    connect_session,
+    remote_with_session,
+)
+from airflow_provider_spark_datahub.capture.connect_session import _SessionFollower
 from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings
 
 RECORDED = Path(__file__).parents[1] / "data" / "connect_server.ndjson"

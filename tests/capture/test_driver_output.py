@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.spark_submit import DriverOutput
+from airflow_provider_spark_datahub.capture import DriverOutput
 
 SAID = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture.event_log import EventLog, LogLimits
+from airflow_provider_spark_datahub.capture import EventLog, LogLimits
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"

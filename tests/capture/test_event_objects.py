@@ -15,15 +15,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import LineageInjection, ParentRun, Submission, inject
-from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, Outcome, checked_text
-from airflow_provider_spark_datahub.capture.event_objects import (
+from airflow_provider_spark_datahub.capture import (
     EventObjects,
-    _ObjectFollower,
-    open_object,
+    InjectionError,
+    JarChoice,
+    LineageInjection,
+    Outcome,
+    ParentRun,
+    Submission,
+    checked_text,
+    inject,
 )
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
+from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower, open_object
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 
 RECORDED = Path(__file__).parents[1] / "data" / "s3_events"

@@ -10,14 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.capture.event_lines import (
-    CollectedEvents,
-    CollectLimits,
-    FileFollower,
-    Outcome,
-    checked_text,
-)
-from airflow_provider_spark_datahub.capture.event_log import EventLog, LogFollower
+from airflow_provider_spark_datahub.capture import CollectedEvents, EventLog, LogFollower, Outcome, checked_text
+from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, FileFollower
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'
@@ -50,6 +44,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "try1.ndjson"
 
 
+@pytest.fixture
+def follower(path: Path) -> FileFollower[bytes]:
+    return FileFollower(path, checked_text())
+
+
 @pytest.mark.slow
 @given(lines=st.lists(LINES, max_size=12), torn=st.sampled_from([b"", START, START[:-3]]), cuts=st.data())
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,8 +69,7 @@ def test_a_file_that_grows_in_pieces_has_the_events_of_the_whole(
     assert follower.report == at_once.report
 
 
-def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_a_line_is_read_once_it_is_complete(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n" + COMPLETE[:5])
     assert new(follower) == [START]
     assert new(follower) == []
@@ -81,8 +79,7 @@ def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
     assert new(follower) == [COMPLETE]
 
 
-def test_a_file_may_appear_later(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_a_file_may_appear_later(path: Path, follower: FileFollower[bytes]) -> None:
     assert new(follower) == []
     append(path, START + b"\n")
     assert new(follower) == [START]
@@ -90,30 +87,26 @@ def test_a_file_may_appear_later(path: Path) -> None:
     assert follower.report.outcome is Outcome.COMPLETE
 
 
-def test_a_file_that_never_appears_is_missing(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_a_file_that_never_appears_is_missing(path: Path, follower: FileFollower[bytes]) -> None:
     assert rest(follower) == []
     assert follower.report.outcome is Outcome.MISSING
     assert str(path) in follower.report.sentence
 
 
-def test_a_file_that_stays_empty_is_empty(path: Path) -> None:
+def test_a_file_that_stays_empty_is_empty(path: Path, follower: FileFollower[bytes]) -> None:
     path.touch()
-    follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
     assert follower.report.outcome is Outcome.EMPTY
 
 
-def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path, follower: FileFollower[bytes]) -> None:
     path.mkdir()
-    follower = FileFollower(path, checked_text())
     assert (new(follower), rest(follower)) == ([], [])
     assert follower.report.outcome is Outcome.UNREADABLE
     assert "is not a regular file (d" in follower.report.sentence
 
 
-def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_a_file_that_was_cut_is_read_again_and_reported(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n" + START + b"\n")
     assert new(follower) == [START, START]
     path.write_bytes(COMPLETE + b"\n")
@@ -123,8 +116,7 @@ def test_a_file_that_was_cut_is_read_again_and_reported(path: Path) -> None:
     assert follower.report.events == 3
 
 
-def test_another_file_in_its_place_is_read_from_its_beginning(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_another_file_in_its_place_is_read_from_its_beginning(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.rename(path.with_suffix(".1"))
@@ -133,8 +125,7 @@ def test_another_file_in_its_place_is_read_from_its_beginning(path: Path) -> Non
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.unlink()
@@ -142,23 +133,20 @@ def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path) -> Non
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_a_stopped_reader_continues_where_it_stopped(path: Path) -> None:
+def test_a_stopped_reader_continues_where_it_stopped(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
-    follower = FileFollower(path, checked_text())
     asked = iter([False, True])
     assert list(follower.new(lambda: next(asked))) == [START]
     assert rest(follower) == [COMPLETE]
 
 
-def test_the_deadline_ends_the_rest(path: Path) -> None:
+def test_the_deadline_ends_the_rest(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
-    follower = FileFollower(path, checked_text())
     assert list(follower.rest(lambda: True)) == []
     assert follower.report.outcome is Outcome.TIMED_OUT
 
 
-def test_bad_lines_are_reported_with_their_positions(path: Path) -> None:
-    follower = FileFollower(path, checked_text())
+def test_bad_lines_are_reported_with_their_positions(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n")
     new(follower)
     append(path, b"no JSON\n")

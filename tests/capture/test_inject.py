@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture.injection import (
+from airflow_provider_spark_datahub.capture import (
+    InjectionError,
+    JarChoice,
     LineageInjection,
     ParentRun,
+    Submission,
     inject,
 )
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"

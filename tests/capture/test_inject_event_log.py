@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import inject_event_log
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import Submission, inject_event_log
 
 FOLDER = Path("/spool/try 1.eventlog")
 ENABLED = "spark.eventLog.enabled"

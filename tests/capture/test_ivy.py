@@ -9,9 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.openlineage_jar import IvyResolver, _Coordinate, _UnresolvableError
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import IvyResolver, SparkInstallation, Submission
+from airflow_provider_spark_datahub.capture.openlineage_jar import _Coordinate, _UnresolvableError
 from tests.capture.installations import executable, spark_at
 
 OPENLINEAGE = _Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")

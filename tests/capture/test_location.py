@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture.injection import (
-    event_file,
-    event_log_folder,
-    unused_path,
-)
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.capture import InjectionError, event_file, event_log_folder, unused_path
 
 ROOT = Path("/events")
 KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)

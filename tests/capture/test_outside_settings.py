@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.injection import overridden_transport
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import Submission, overridden_transport
 
 DISABLED = "spark.openlineage.disabled"
 WITH_TRANSPORT = "facets: {}\ntransport:\n  type: http\n"

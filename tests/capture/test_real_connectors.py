@@ -10,11 +10,18 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.event_lines import CollectedEvents, Outcome, decoded_event
-from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice, choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import (
+    CollectedEvents,
+    JarChoice,
+    LineageInjection,
+    Outcome,
+    ParentRun,
+    SparkInstallation,
+    Submission,
+    choose_jar,
+    inject,
+)
+from airflow_provider_spark_datahub.capture.event_lines import decoded_event
 from airflow_provider_spark_datahub.conversion import Ending, LineageSettings, convert_events
 
 pytestmark = pytest.mark.spark

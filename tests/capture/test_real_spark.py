@@ -15,17 +15,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.class_archive import ClassArchiveError, ClassArchives
-from airflow_provider_spark_datahub.capture.event_lines import CollectedEvents, Outcome, decoded_event
-from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
-from airflow_provider_spark_datahub.capture.openlineage_jar import choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import (
+from airflow_provider_spark_datahub.capture import (
+    ClassArchiveError,
+    ClassArchives,
+    CollectedEvents,
+    LineageInjection,
+    Outcome,
+    ParentRun,
     SparkInstallation,
+    Submission,
     base_file,
     base_properties,
+    choose_jar,
+    inject,
     knows_base_file,
 )
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture.event_lines import decoded_event
 from tests.servers.openlineage import Backend
 
 pytestmark = pytest.mark.spark

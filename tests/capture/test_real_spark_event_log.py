@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.event_log import EventLog
-from airflow_provider_spark_datahub.capture.injection import inject_event_log
+from airflow_provider_spark_datahub.capture import EventLog, inject_event_log
 from tests.capture.test_real_spark import environment, events_of, injected, submit
 
 pytestmark = pytest.mark.spark

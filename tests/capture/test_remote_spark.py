@@ -5,10 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from airflow_provider_spark_datahub.capture.injection import LineageInjection, ParentRun, inject
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.remote_spark import LivyBatch, SparkApplication
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import (
+    JarChoice,
+    LineageInjection,
+    LivyBatch,
+    ParentRun,
+    SparkApplication,
+    Submission,
+    inject,
+)
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"

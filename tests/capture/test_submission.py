@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.capture import Submission
 
 
 @pytest.mark.parametrize(
