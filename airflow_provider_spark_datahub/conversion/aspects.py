@@ -159,11 +159,7 @@ _remembered_schema = lru_cache(maxsize=64)(_schema)
 
 
 def _operation(operation: Operation) -> Proposal:
-    """Return the time-series aspect of an operation.
-
-    GMS keeps one per dataset, time and message id. With the run as message id, two runs stay apart, and a replay of one
-    run does not count twice.
-    """
+    """Return the time-series aspect of an operation; GMS keeps one per dataset, time and message id (the run)."""
     rows, size, files = operation.statistics
     counts = {"size": size, "fileCount": files}
     custom = {key: str(value) for key, value in counts.items() if value is not None}
@@ -258,8 +254,6 @@ def patched_edges(proposals: Iterable[Proposal]) -> dict[str, set[str]]:
 def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal]) -> list[Proposal]:
     """Return patches that remove the edges that snapshots of a running job added and its end does not report.
 
-    GMS accepts the removal of an edge that does not exist (``TemplateUtil.populateTopLevelKeys``).
-
     :param added: :func:`patched_edges` of the snapshots.
     :param final: all proposals of the job's end.
     """
@@ -330,23 +324,13 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Prop
     if run.start_ms is None or run.end_ms is None:
         return []
     events: list[Proposal] = []
-    interval, attempt = run.details.interval, run.details.attempt
+    shared: dict[str, Any] = {"interval": run.details.interval, "partitions": partitions}
+    attempt = run.details.attempt
     if run.started:
-        events.append(
-            run_event(urn, run.start_ms, "STARTED", interval=interval, partitions=partitions, attempt=attempt)
-        )
+        events.append(run_event(urn, run.start_ms, "STARTED", attempt=attempt, **shared))
     if run.result is not None:
-        events.append(
-            run_event(
-                urn,
-                run.end_ms,
-                "COMPLETE",
-                kind=run.result.native,
-                result={"type": run.result.type, "nativeResultType": run.result.native},
-                interval=interval,
-                partitions=partitions,
-                durationMillis=run.end_ms - run.start_ms if run.started else None,
-                attempt=attempt,
-            )
-        )
+        duration = run.end_ms - run.start_ms if run.started else None
+        result, kind = {"type": run.result.type, "nativeResultType": run.result.native}, run.result.native
+        shared |= {"kind": kind, "result": result, "durationMillis": duration, "attempt": attempt}
+        events.append(run_event(urn, run.end_ms, "COMPLETE", **shared))
     return events

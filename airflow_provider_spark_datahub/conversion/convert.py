@@ -47,7 +47,6 @@ class WrittenDataset(msgspec.Struct, frozen=True):
     :param run_urn: the Spark run's DataProcessInstance.
     :param rows: number of written rows; :attr:`size` in bytes. Both need ``capture_operations``.
     :param schema_hash: hash of the names and types of its fields. It needs ``datasets="schemas"``.
-    :param partitions: the written partitions, if the producer reports them.
     """
 
     urn: str
@@ -63,12 +62,7 @@ class WrittenDataset(msgspec.Struct, frozen=True):
 
 @dataclass
 class Conversion:
-    """Result of converting a stream of events.
-
-    :param events: number of events that were converted.
-    :param sessions: Hive sessions of the jobs' runs.
-    :param diagnostics: events, datasets and texts that could not be converted or were cut.
-    """
+    """Result of converting a stream of events. :param events: number of events that were converted."""
 
     jobs: list[JobLineage] = field(default_factory=list)
     events: int = 0
@@ -204,10 +198,9 @@ class Converter:
         return self._spark_log.applications if self._spark_log is not None else ()
 
     def deduplicate_runs(self) -> None:
-        """Merge queries with equal content if an application has very many. The result stays the same.
+        """Merge queries with equal content if an application has very many; the result stays the same.
 
-        Call this after each event. It must not be combined with Spark's event log, which knows each query. With
-        ``capture_operations`` nothing is merged, as each query is an operation.
+        Call this after each event, but not with Spark's event log or operations, which need each query.
         """
         if self._fold.run_count < self._deduplicate_at or self._settings.capture_operations:
             return
@@ -267,10 +260,7 @@ class Converter:
         return replace(self._with_jobs(jobs), sessions=sessions)
 
     def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
-        """Yield the proposals of :meth:`finish` job by job, for results that may not fit into memory.
-
-        The converter frees each job when its proposals have been taken. The parameters are those of :meth:`finish`.
-        """
+        """Yield the proposals of :meth:`finish` job by job, and free each job when they have been taken."""
         self._add_logged_applications()
         sessions = self.conversion.sessions = self._hive_sessions()
         for session in sessions:
@@ -387,24 +377,16 @@ def convert_events(events: Iterable[object], settings: LineageSettings, ending: 
 
 
 def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal]:
-    """Convert one event by itself, not coalesced: its job is the query.
-
-    This function is public API: its signature and, within a minor version, its results stay as they are.
+    """Convert one event by itself, not coalesced: its job is the query. This function is public API.
 
     :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or decoded.
     :raises EventError: if it is not a run event, or the platform that ran the job is unknown.
     """
-    job, sessions = _converted(event, settings)
-    return Conversion([job], 1, sessions).proposals(settings) if sessions else proposals_of(job, settings)
+    return convert_single(event, settings).proposals(settings)
 
 
 def convert_single(event: object, settings: LineageSettings) -> Conversion:
     """Convert one event like :func:`convert_run_event`, and return its diagnostics as well."""
-    job, sessions = _converted(event, settings)
-    return Conversion([job], 1, sessions, job.diagnostics)
-
-
-def _converted(event: object, settings: LineageSettings) -> tuple[JobLineage, list[HiveSession]]:
     parsed = RunEvent.parse(event)
     job = _single_events(settings).job(parsed)
     sessions: list[HiveSession] = []
@@ -413,7 +395,7 @@ def _converted(event: object, settings: LineageSettings) -> tuple[JobLineage, li
         observed.observe(parsed)
         sessions = observed.sessions()
         _attach_to_session(job, sessions, observed)
-    return job, sessions
+    return Conversion([job], 1, sessions, job.diagnostics)
 
 
 _single_events = lru_cache(maxsize=4)(SingleEvents)

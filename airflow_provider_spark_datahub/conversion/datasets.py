@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
-from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec
 
@@ -59,17 +59,16 @@ class Symlinks:
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
 
     def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> bool:
-        """Remember the table in a dataset's ``symlinks`` facet; a later table replaces an earlier one.
+        """Remember the table in a dataset's ``symlinks`` facet; a branch of an Iceberg table counts as the table.
 
-        A branch or a metadata table of Iceberg counts as the table itself: OpenLineage names all of them by one path.
-
-        :returns: whether the other facets describe the table itself, not a metadata table.
+        :returns: whether the other facets describe the table itself, not one of its metadata tables.
         """
         if "symlinks" not in facets.facets or settings.disable_symlink_resolution:
             return True
-        table = _symlinked_table(facets, settings)
+        table = facets.once(_table)
         if table is None:
             return True
+        table = DatasetId(_catalog_platform(table.namespace, facets, settings), table.name)
         selector = ""
         if table.name.count(".") > 1 and facets["catalog"].get("framework") == "iceberg":
             name, selector = table_and_selector(table.name, dataset.name)
@@ -77,21 +76,16 @@ class Symlinks:
                 name, selector = table.name.removesuffix(".changes"), "changes"
             table = table._replace(name=name)
         known = self.by_dataset.get(dataset)
-        if settings.catalog_platforms and known and known.name == table.name and not _is_described(facets):
+        is_described = facets["catalog"] or facets["storage"]
+        if settings.catalog_platforms and known and known.name == table.name and not is_described:
             # OpenLineage describes a Delta table only where it is written.
             table = known
         self.by_dataset[dataset] = table
         return selector.lower() not in METADATA_TABLES
 
 
-def _symlinked_table(facets: Facets, settings: LineageSettings) -> DatasetId | None:
-    """Return the table in the ``symlinks`` facet as (platform, name); the last identifier of type ``TABLE`` counts."""
-    table = facets.once(_table)
-    return DatasetId(_catalog_platform(table.namespace, facets, settings), table.name) if table else None
-
-
 def _table(facets: Facets) -> DatasetId | None:
-    """Return the table as (namespace of its catalogue, name)."""
+    """Return the table in the ``symlinks`` facet: the namespace of its catalogue, and its name."""
     table = None
     for identifier in as_objects(facets["symlinks"].get("identifiers")):
         name = as_text(identifier.get("name"))
@@ -114,11 +108,6 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
             if platform:
                 return platform
     return settings.catalog_platforms.get(OTHER_CATALOGS, "hive")
-
-
-def _is_described(facets: Facets) -> bool:
-    """Return whether the facets describe the catalogue or the format of the table."""
-    return bool(facets["catalog"] or facets["storage"])
 
 
 def _is_changelog(facets: Facets) -> bool:
@@ -145,7 +134,6 @@ def table_and_selector(name: str, path: str) -> tuple[str, str]:
 
     :param name: as in a ``symlinks`` facet, e.g. ``db.orders.snapshots``.
     :param path: path of the table. A table that is really called ``snapshots`` lies in a folder of that name.
-    :returns: the table's own name, and the selector that follows it or an empty text.
     """
     table, _, last = name.rpartition(".")
     if "." not in table or not (last.lower() in METADATA_TABLES or _SELECTOR.fullmatch(last)):
@@ -221,27 +209,52 @@ class _PlainNames:
         # jdbc:h2://x is a URI of the scheme jdbc.
         scheme = namespace.partition(":")[0]
         if scheme in _PATH_PLATFORMS:
-            uri = _join(redact_url(namespace), name)
-            return self._path(_name_of_uri(uri, self._settings.path_specs, self._partition))
+            return self._of_uri(_join(redact_url(namespace), name))
         platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
         return self._named(platform, namespace.partition("://")[2], name) if platform else None
 
-    def _path(self, path: _PathName) -> DatasetName:
-        env, instance = self._settings.env, self._settings.dataset_platform_instance
-        if path.spec is not None:
-            env, instance = path.spec.env or env, path.spec.platform_instance
-        return DatasetName(path.platform, path.name, env, instance)
+    def _of_uri(self, uri: str) -> DatasetName:
+        """Name a path with a scheme, e.g. ``s3://bucket/a/b``."""
+        settings, uri = self._settings, uri.rstrip("/")
+        scheme, _, path = uri.partition("://")
+        if "://" in path:
+            # The Java listener treats such a text as a path without a scheme: DataHub may already have this URN.
+            return DatasetName(FALLBACK_PLATFORM, uri, settings.env, settings.dataset_platform_instance)
+        platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
+        for spec in self._specs(platform):
+            for pattern in spec.path_spec_list:
+                if (matched := _match_path(uri, pattern)) is not None:
+                    return self._of_spec(spec, _without_scheme(matched, platform))
+        name = _without_scheme(self._without_partition(uri), platform)
+        return DatasetName(platform, name, settings.env, settings.dataset_platform_instance)
+
+    def _of_spec(self, spec: PathSpec, name: str) -> DatasetName:
+        return DatasetName(spec.platform, name, spec.env or self._settings.env, spec.platform_instance)
+
+    def _specs(self, platform: str) -> list[PathSpec]:
+        return [spec for spec in self._settings.path_specs if spec.platform == platform]
+
+    def _without_partition(self, path: str) -> str:
+        return path if self._partition is None else self._partition.sub("", path).removesuffix("/")
 
     def _named(self, platform: str, authority: str, name: str) -> DatasetName:
-        """Name a table, a topic, or a path whose host is not part of its name."""
+        """Name a table, a topic, or a path whose host is not part of its name.
+
+        Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec may start with scheme
+        and host, with the scheme alone, or with the path. The name keeps its leading slash.
+        """
+        specs = self._specs(platform)
         if name.startswith("/"):
-            path = _name_of_plain_path(platform, authority, name, self._settings.path_specs, self._partition)
-            if path.spec is not None:
-                return self._path(path)
-            name = path.name
+            path = name.rstrip("/")
+            prefixes = list(dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")))
+            for spec in specs:
+                for pattern, prefix in product(spec.path_spec_list, prefixes):
+                    if (matched := _match_path(prefix + path, pattern)) is not None:
+                        return self._of_spec(spec, matched[len(prefix) :])
+            cut = self._without_partition(path)
+            name = cut if cut and cut != path else name
         else:
             name = self._with_schema(platform, _QUOTED_PART.sub(_unquoted, name) if authority else name)
-        specs = [spec for spec in self._settings.path_specs if spec.platform == platform]
         instance = next((spec.platform_instance for spec in specs if spec.platform_instance), None)
         env = next((spec.env for spec in specs if spec.env), None)
         return DatasetName(
@@ -278,65 +291,10 @@ def _join(namespace: str, name: str) -> str:
     return namespace + name if namespace.endswith("/") else f"{namespace}/{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _PathName:
-    """Dataset name of a path, and the path spec that it follows."""
-
-    platform: str
-    name: str
-    spec: PathSpec | None = None
-
-
-def _name_of_uri(uri: str, specs: Sequence[PathSpec], partition: LinearPattern | None) -> _PathName:
-    """Return the dataset name of a path with a scheme, e.g. ``s3://bucket/a/b``.
-
-    :param partition: pattern to cut off the path's end.
-    """
-    uri = uri.rstrip("/")
-    scheme, _, path = uri.partition("://")
-    if "://" in path:
-        # The Java listener treats such a text as a path without a scheme: DataHub may already have this URN.
-        return _PathName(FALLBACK_PLATFORM, uri)
-    platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
-    for spec, pattern in _patterns(specs, platform):
-        matched = _match_path(uri, pattern)
-        if matched is not None:
-            return _PathName(platform, _without_scheme(matched, platform), spec)
-    if partition is not None:
-        uri = _cut(uri, partition)
-    return _PathName(platform, _without_scheme(uri, platform))
-
-
-def _name_of_plain_path(
-    platform: str, authority: str, path: str, specs: Sequence[PathSpec], partition: LinearPattern | None
-) -> _PathName:
-    """Return the dataset name of a path without a scheme, or whose host is not part of its name.
-
-    Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec may start with scheme and
-    host, with the scheme alone, or with the path. The name keeps its leading slash.
-
-    :param authority: host and port of the namespace, or empty.
-    """
-    for spec, pattern in _patterns(specs, platform):
-        for prefix in dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")):
-            matched = _match_path(prefix + path.rstrip("/"), pattern)
-            if matched is not None:
-                return _PathName(platform, matched[len(prefix) :], spec)
-    if partition is not None:
-        cut = _cut(path.rstrip("/"), partition)
-        return _PathName(platform, cut if cut != path.rstrip("/") and cut else path)
-    return _PathName(platform, path)
-
-
-def _patterns(specs: Iterable[PathSpec], platform: str) -> Iterator[tuple[PathSpec, str]]:
-    return ((spec, pattern) for spec in specs if spec.platform == platform for pattern in spec.path_spec_list)
-
-
 def _match_path(path: str, pattern: str) -> str | None:
     """Return the path up to the folder at ``{table}`` in the pattern, or ``None`` if the pattern does not match.
 
-    ``s3://b/foo/tests/bar.avro`` with ``s3://b/foo/{table}/*`` gives ``s3://b/foo/tests``. Folders after ``{table}``
-    describe the layout of partitions; the path may end before them.
+    ``s3://b/foo/tests/bar.avro`` with ``s3://b/foo/{table}/*`` gives ``s3://b/foo/tests``.
     """
     before, marker, _ = pattern.partition("/{table}")
     if not marker:
@@ -364,10 +322,7 @@ def parent_folders(path: str) -> Iterator[str]:
 
 
 def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
-    """Return a path without the folders of partitions at its end.
-
-    They are cut one by one. One expression for all of them would search anew from each folder, which takes the square
-    of the path's length.
+    """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
 
     :param partition: matches the name of one folder.
     """
@@ -375,10 +330,6 @@ def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
     while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):
         end = start
     return path[:end]
-
-
-def _cut(path: str, partition: LinearPattern) -> str:
-    return partition.sub("", path).removesuffix("/")
 
 
 def _without_scheme(uri: str, platform: str) -> str:

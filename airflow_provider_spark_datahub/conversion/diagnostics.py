@@ -23,8 +23,7 @@ _CATALOG_HINT = "it cannot name the tables of every catalogue"
 class LostExecution:
     """A SQL execution that OpenLineage did not report.
 
-    :param id: Spark's id of the execution, as in its UI.
-    :param description: the call site or the user's own description, as in Spark's UI; empty if it is not known.
+    :param id: as in Spark's UI; so is :attr:`description`, the call site or the user's own text.
     :param reason: an explanation for people.
     :param plans: its physical plan and those of its parts.
     """
@@ -38,10 +37,8 @@ class LostExecution:
 class RejectedEdge(msgspec.Struct, frozen=True):
     """A dataset that the events of a query name, and that is not an edge.
 
-    :param urn: the dataset's.
-    :param kind: whether the query names it as input or output.
     :param query: run id of the query.
-    :param statement: its statement, or else its name in OpenLineage's events.
+    :param statement: the query's statement, or else its name in OpenLineage's events.
     :param rule: section of the conversion rules, or number of a deviation.
     """
 
@@ -95,11 +92,9 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         self.unusable_datasets.update(other.unusable_datasets)
         for kind, count in other.truncations.items():
             self.truncations[kind] = self.truncations.get(kind, 0) + count
-        self.column_gaps = _merged(self.column_gaps, other.column_gaps)
-        self.unreported_queries = _merged(self.unreported_queries, other.unreported_queries)
-        self.unreported_tables = _merged(self.unreported_tables, other.unreported_tables)
-        self.unnamed_sources = _merged(self.unnamed_sources, other.unnamed_sources)
-        self.gaps = _merged(self.gaps, other.gaps)
+        for name in ("column_gaps", "unreported_queries", "unreported_tables", "unnamed_sources", "gaps"):
+            if more := getattr(other, name):
+                setattr(self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED])
         self.rejected_edges += other.rejected_edges
 
     def messages(self) -> list[str]:
@@ -130,10 +125,6 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
             listed = ", ".join(self.unnamed_sources)
             messages.append(f"Spark's event log does not show where these are, so they have no lineage: {listed}")
         return messages
-
-
-def _merged(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*known, *more)))[:MAX_LISTED] if more else known
 
 
 # -- limits
@@ -193,10 +184,7 @@ _ZLIB = b"x"
 
 
 def compressed(json_text: bytes) -> bytes:
-    """Return the text, compressed if it is long. A job may hold hundreds of long texts until its last event.
-
-    Equal texts have equal results.
-    """
+    """Return the text, compressed if it is long; equal texts have equal results."""
     return zlib.compress(json_text, level=1) if len(json_text) > _LONG_BYTES else json_text
 
 

@@ -1,7 +1,6 @@
 """Time limit of a conversion, which the caller sets and long loops check.
 
-A single event may name a hundred thousand datasets or columns, and a text in it may have two million characters: the
-time can be over before the event is converted. There is no cap on their number, since each of them is an edge.
+The time can be over before a single event is converted, which may name a hundred thousand datasets or columns.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ class LinearPattern(Protocol):
 def linear_pattern(pattern: str) -> LinearPattern:
     """Compile a regular expression that never takes long, however it and the text were chosen.
 
-    :raises ValueError: if the pattern is not valid, or needs RE2, which is not installed or does not know its syntax
-        (look-around, back references).
+    :raises ValueError: if the pattern is not valid, or needs RE2 and that is not installed or does not know its syntax.
     """
     if len(pattern) > _MAX_PATTERN:
         raise ValueError(f"it is longer than {_MAX_PATTERN} characters")
@@ -100,8 +99,7 @@ def _tokens(pattern: str) -> Iterator[re.Match[str]]:
 def _is_simple(tokens: list[re.Match[str]]) -> bool:
     """Return whether Python's engine needs few steps: a small multiple of the square of the text's length at most.
 
-    Only single characters and classes are repeated. At most one repetition may end in several places: each of the
-    others is followed by a character that it does not match. Branches and optional parts have few combinations.
+    At most one repetition may end in several places, and branches and optional parts have few combinations.
     """
     repeats, open_ended, ways = 0, 0, 1
     branches = [1]  # of the groups that are open

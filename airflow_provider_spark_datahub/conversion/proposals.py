@@ -48,11 +48,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     @property
     def aspect(self) -> Any:
-        """The aspect as JSON, which must not be changed.
-
-        It is an object, or for a ``PATCH`` the list of JSON-patch operations (or an object around that list, if the
-        patch names the keys of an array).
-        """
+        """The aspect as JSON, which must not be changed; for a ``PATCH`` its operations, or an object around them."""
         return json.loads(self.value) if self.content is None else self.content
 
     @property
@@ -148,10 +144,7 @@ def _text(obj: Mapping[str, Any], name: str) -> str:
 
 
 class SharedObject(dict[str, Any]):
-    """JSON object that never changes and that many proposals share, so that results made of it can be cached.
-
-    As a key, it is equal only to itself.
-    """
+    """JSON object that never changes, for proposals to share and as a key of caches, where it equals only itself."""
 
     __slots__ = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -209,10 +202,7 @@ _ASPECT, _ASPECT_END = b'"aspect":{"json":', b"}}"
 
 
 def json_lines(proposals: Sequence[Proposal]) -> bytes:
-    """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline.
-
-    This is faster than one text for each of them.
-    """
+    """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline."""
     try:
         lines = [proposal.line or _encode(_line(proposal)) for proposal in proposals]
     except UnicodeEncodeError:
@@ -252,10 +242,7 @@ _TAG_KEYS = {"tags": ["attribution␟source", "tag"]}
 
 
 def added_owners(entity_type: str, urn: str, owners: Iterable[tuple[str, str]]) -> Iterator[Proposal]:
-    """Yield the patch that adds owners to an entity, as acryl-datahub's patch builders write it; it removes none.
-
-    :param owners: URN and type (DataHub's ``OwnershipType``) of each.
-    """
+    """Yield the patch that adds owners, each with URN and type (DataHub's ``OwnershipType``), to an entity."""
     added = [
         _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": {"type": "SERVICE"}})
         for owner, kind in owners
@@ -265,7 +252,7 @@ def added_owners(entity_type: str, urn: str, owners: Iterable[tuple[str, str]]) 
 
 
 def added_tags(entity_type: str, urn: str, tags: Iterable[str]) -> Iterator[Proposal]:
-    """Yield the patch that adds tags, given by URN, to an entity; it removes none."""
+    """Yield the patch that adds tags, given by URN, to an entity."""
     added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in tags]
     if added:
         yield Proposal(entity_type, urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")

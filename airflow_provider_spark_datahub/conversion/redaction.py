@@ -90,9 +90,7 @@ def redact_text(text: str) -> str:
 def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str, text: str) -> str:
     """Return the text with all matches replaced, as by ``pattern.sub``; in a long text, check the time on the way.
 
-    :param begin: what each match begins with, at most :data:`_LONGEST_BEGIN` characters. The engine cannot be
-        interrupted, but it can look for the next begin in a part of the text.
-    :raises OutOfTimeError: if the time of the conversion is over.
+    :param begin: matches at most :data:`_LONGEST_BEGIN` characters at the beginning of each match.
     """
     if len(text) <= _UNCHECKED_CHARACTERS:
         return pattern.sub(replacement, text)
@@ -114,13 +112,9 @@ def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str
 
 
 def _has_any(text: str, words: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
-    """Return whether a pattern of words is found in a text.
+    """Return whether a pattern of words is found in a text; ASCII is searched for the words, which is much faster.
 
-    Most texts have none of the words. In ASCII text, searching for the words is about twenty times as fast as matching
-    the pattern. Other text needs the pattern: it knows the letters whose upper case is an S or a K, and ``lower()``
-    takes twelve times the memory of the text.
-
-    :param words: all texts that the pattern matches, in lower case.
+    :param words: all ASCII texts that the pattern matches, in lower case.
     """
     if not text.isascii():
         return pattern.search(text) is not None
@@ -134,10 +128,7 @@ _MAX_DIGITS = 300
 
 
 def event_without_secrets(event: bytes) -> bytes:
-    """Redact every string in an OpenLineage event, a JSON object.
-
-    A value that is nested too deeply is replaced by a text that says so. A number that readers of JSON refuse becomes
-    the text of its digits.
+    """Redact every string in an OpenLineage event, and replace values nested too deeply and numbers out of range.
 
     :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
     :raises OutOfTimeError: if the time of the conversion is over.

@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import EVENT
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS
 
-ORCHESTRATOR = "airflow"
+_ORCHESTRATOR = "airflow"
 AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
 
 # The types of an Airflow task and of an owner that acryl-datahub's Airflow plugin writes.
@@ -36,10 +36,7 @@ _OWNER_TYPE = "DEVELOPER"
 
 
 class AirflowSite(msgspec.Struct, frozen=True):
-    """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own Airflow plugin reads.
-
-    :param cluster: used verbatim.
-    """
+    """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own Airflow plugin reads."""
 
     cluster: str = "prod"
     platform_instance: str | None = None
@@ -53,7 +50,7 @@ class AirflowSite(msgspec.Struct, frozen=True):
     def flow_urn(self, dag_id: str) -> str:
         """Return the URN of a DAG's DataFlow."""
         flow_id = f"{self.platform_instance}.{dag_id}" if self.platform_instance else dag_id
-        return urns.dataflow_urn(ORCHESTRATOR, flow_id, self.cluster)
+        return urns.dataflow_urn(_ORCHESTRATOR, flow_id, self.cluster)
 
     def job_urn(self, dag_id: str, task_id: str) -> str:
         """Return the URN of a task's DataJob."""
@@ -64,7 +61,7 @@ class AirflowSite(msgspec.Struct, frozen=True):
 
         :param map_index: -1 for a task that is not mapped.
         """
-        key = {"cluster": self.cluster, "orchestrator": ORCHESTRATOR, "id": f"{dag_id}_{task_id}_{run_id}"}
+        key = {"cluster": self.cluster, "orchestrator": _ORCHESTRATOR, "id": f"{dag_id}_{task_id}_{run_id}"}
         if map_index >= 0:
             key["map_index"] = str(map_index)
         return urns.dpi_urn(urns.guid(key))
@@ -85,7 +82,6 @@ def tag_urns(names: Iterable[str]) -> tuple[str, ...]:
 class AirflowInfo:
     """Airflow's description of a DAG or a task, for its DataFlow or DataJob.
 
-    :param url: its page in Airflow's UI.
     :param properties: custom properties, named as DataHub's own Airflow plugin names them.
     :param owners: URNs of users or groups; they are added to those in DataHub, and so are :attr:`tags`, also URNs.
     """
@@ -109,15 +105,11 @@ class AirflowInfo:
 
 @dataclass(frozen=True, slots=True)
 class DagRun:
-    """DAG run. Times are in ms since the epoch.
+    """DAG run. Times are in ms since the epoch, and ``None`` if they are not known.
 
-    :param url: its page in Airflow's UI.
-    :param start_ms: ``None`` if it is not known.
-    :param interval: the data interval; ``None`` if there is none, as for some manual runs.
-    :param parent_urn: run that triggered this one, of another DAG; ``None`` if it is not known.
+    :param parent_urn: run that triggered this one, of another DAG.
     :param upstream_urns: runs of other DAGs that wrote the assets that triggered this one.
-    :param due_ms: when the run was due; ``None`` if it is not known. It orders DAG runs, because a cleared run, or a
-        run of a backfill, starts after newer runs.
+    :param due_ms: when the run was due, which orders DAG runs: a cleared run starts after newer runs.
     """
 
     site: AirflowSite
@@ -135,7 +127,12 @@ class DagRun:
     @property
     def urn(self) -> str:
         """URN of the DAG run's DataProcessInstance."""
-        key = {"cluster": self.site.cluster, "orchestrator": ORCHESTRATOR, "dag_id": self.dag_id, "run_id": self.run_id}
+        key = {
+            "cluster": self.site.cluster,
+            "orchestrator": _ORCHESTRATOR,
+            "dag_id": self.dag_id,
+            "run_id": self.run_id,
+        }
         return urns.dpi_urn(urns.guid(key))
 
     def end_proposals(
@@ -145,7 +142,7 @@ class DagRun:
 
         :param written_by_plugin: see :class:`TaskAttempt`.
         """
-        outcome = {"type": result, "nativeResultType": ORCHESTRATOR}
+        outcome = {"type": result, "nativeResultType": _ORCHESTRATOR}
         duration = end_ms - self.start_ms if self.start_ms is not None else None
         shared: dict[str, Any] = {"interval": self.interval, "durationMillis": duration, "externalUrl": self.url}
         end = run_event(self.urn, end_ms, "COMPLETE", result=outcome, **shared)
@@ -168,18 +165,16 @@ class UpstreamTask(msgspec.Struct, frozen=True):
 class TaskAttempt:
     """Attempt (try number) of a task run. Times are in ms since the epoch.
 
-    :param end_ms: ``None`` while it runs.
-    :param result: ``None`` while it runs.
-    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run. Only what the
-        plugin leaves out is written here.
-    :param shared_application: other task runs of the DAG run, of this task or of another one, may run Spark
-        applications of the same name.
+    :param end_ms: ``None`` while it runs, and so is :attr:`result`.
+    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run; only the rest is
+        written here.
+    :param shared_application: other task runs of the DAG run may run Spark applications of the same name.
     :param application: the name under which the task submits its application, if other task runs of the DAG run start
-        Spark, too; else ``None``. An application of another name was named by its own code, and other task runs may
-        use the same name.
-    :param only_adds: the edges in DataHub stay, and this attempt adds its own: a newer DAG run has already run the
-        task, Spark ran before in this attempt, or the attempt's end was not recorded.
-    :param read_before: URNs of what an earlier Spark job of this attempt read; likewise :attr:`written_before`.
+        Spark, too. Others may use the name of an application that is named by its own code.
+    :param only_adds: the edges in DataHub stay: a newer DAG run has already run the task, Spark ran before in this
+        attempt, or the attempt's end was not recorded.
+    :param read_before: URNs of datasets that an earlier Spark job of this attempt read; :attr:`written_before` of
+        those that it wrote.
     """
 
     dag_run: DagRun
@@ -237,8 +232,8 @@ class TaskAttempt:
     def attach(self, jobs: Sequence[JobLineage], sessions: Iterable[str] = ()) -> list[JobLineage]:
         """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
 
-        Without coalescing, the run of a query stays a child of its application's run. The run of a Hive query stays a
-        child of its session's run. A run whose events have no kind or data interval gets the DAG run's.
+        The run of a query stays a child of its application's or Hive session's run. A run whose events have no kind or
+        data interval gets the DAG run's.
 
         :param sessions: URNs of the sessions' runs.
         """
@@ -248,8 +243,7 @@ class TaskAttempt:
     def proposals(self, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
         """Return the attempt's Airflow entities: the DAG with its run, and the task with its run, parents first.
 
-        :param jobs: jobs of the task's Spark applications; ``None`` if the attempt still runs, or if it only delivered
-            the lineage of an earlier attempt.
+        :param jobs: jobs of the task's Spark applications; ``None`` if they are not known (yet).
         """
         proposals = list(_dag_run(self.dag_run, written_by_plugin=self.written_by_plugin))
         if self.written_by_plugin:
@@ -331,7 +325,7 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
         yield status("dataFlow", flow_urn)
         if dag_run.site.platform_instance:
-            yield platform_instance("dataFlow", flow_urn, ORCHESTRATOR, dag_run.site.platform_instance)
+            yield platform_instance("dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance)
         yield from dag_run.dag.classification("dataFlow", flow_urn)
     yield from run_properties(
         dag_run.urn,
@@ -414,7 +408,7 @@ def _task_events(attempt: TaskAttempt) -> Iterator[Proposal]:
         attempt.urn,
         attempt.end_ms,
         "COMPLETE",
-        result={"type": attempt.result, "nativeResultType": ORCHESTRATOR},
+        result={"type": attempt.result, "nativeResultType": _ORCHESTRATOR},
         durationMillis=attempt.end_ms - attempt.start_ms if attempt.start_ms is not None else None,
         **shared,
     )

@@ -128,8 +128,6 @@ def _short_urn(prefix: str, name: str) -> str:
 def _shortened(part: str, room: int) -> str:
     """Shorten a part of a URN to its beginning and a digest of the whole part, if it is too long.
 
-    GMS would drop the entity without a word. The short name stays the same from run to run.
-
     :param room: how many bytes the part may take, URL-encoded.
     """
     if len(part) * 12 <= room or _encoded_bytes(part) <= room:

@@ -77,9 +77,7 @@ class _Content(NamedTuple):
 class DatasetColumns:
     """Column lineage of one output of one query, kept as text until it is needed.
 
-    It is compared by identity, which is fast; :meth:`Fold.add` keeps one object for equal texts.
-
-    :param sql: statement of the query, or empty.
+    It is compared by identity; :meth:`Fold.add` keeps one object for equal texts.
     """
 
     __slots__ = ("_content", "_direct", "_names", "_texts", "sql")
@@ -125,10 +123,7 @@ class DatasetColumns:
 
     @classmethod
     def read(cls, output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
-        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
-
-        :param sql: statement of the query, or empty.
-        """
+        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none."""
         facets, texts = output.facets, None
         if "columnLineage" in facets:
             texts = facets.once(_texts)
@@ -407,11 +402,10 @@ def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
-    """Yield the edges of inputs that act on all rows (``columnLineage.dataset``: filters, joins, sort keys).
+    """Yield an edge to all columns for each transformation of inputs that act on all rows (filters, joins, sort keys).
 
-    There is one edge per transformation, to all columns at once, so memory stays linear in the facet's length.
-    OpenLineage also lists columns here that are used in a single expression only, such as a partition key. These have
-    only ``DIRECT`` transformations. They are left out, because they are not inputs of *every* column.
+    OpenLineage also lists columns here that are used in a single expression only, such as a partition key. They have
+    only ``DIRECT`` transformations, and are left out.
     """
     by_transform: dict[str, list[_Input]] = {}
     for item in items:

@@ -55,11 +55,10 @@ def fine_grained_lineages(
     """Return the column lineage of a job: the union over all queries (Deviation 2), each edge once.
 
     Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later patch of the job's edges
-    (``FineGrainedLineageTemplateHelper``). Lineage beyond the limits is left out: first the statements, then the inputs
-    that act on all rows, which are pairs of every such input with every column.
+    (``FineGrainedLineageTemplateHelper``). Beyond the limits, first the statements are left out, then the inputs that
+    act on all rows.
 
     :param lineages: URN of the output and its column lineage, per query.
-    :param text_limit: counts the omissions.
     """
     limits = _Limits.of(settings)
     queries = [
@@ -82,7 +81,6 @@ def fine_grained_lineages(
 class _Source:
     """Source of columns: all parts of a lineage except its downstream. The outputs of a job often share it.
 
-    :param upstreams: URNs of the input columns, sorted.
     :ivar characters: approximate length of the JSON without the downstream.
     """
 
@@ -153,11 +151,7 @@ class _Group(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class FineGrainedLineages(Sequence[dict[str, Any]]):
-    """``fineGrainedLineages`` of a job, each with one downstream.
-
-    A wide table has thousands of lineages that differ only in their downstream. So their JSON is joined from texts, and
-    objects are made only when somebody reads them.
-    """
+    """``fineGrainedLineages`` of a job, each with one downstream; objects are made only when somebody reads them."""
 
     __slots__ = ("_groups", "_length")
 

@@ -42,8 +42,8 @@ class StatementError(ValueError):
     """Statement without certain column lineage; the message says why."""
 
 
-class _NoSqlglotError(ImportError):
-    """Error for sqlglot not being installed."""
+class _NoSqlglotError(StatementError):
+    """sqlglot is not installed."""
 
 
 class _OutOfStepsError(BaseException):
@@ -109,6 +109,16 @@ def columns_of_statement(
     :raises StatementError: if a table or a column is not certain, or the statement takes too many steps.
     :raises _NoSqlglotError: if sqlglot is not installed.
     """
+    with _parser(statement, steps or Steps()) as parse_one:
+        parsed = parse_one(statement, dialect=dialect)
+        target, listed, query = _target_and_query(parsed, resolve)
+        sources = _sources(query, _with_plain_names(query, resolve), dialect)
+    return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
+
+
+@contextmanager
+def _parser(statement: str, steps: Steps) -> Iterator[Callable[..., Any]]:
+    """Return a context with sqlglot's parser, whose errors are all :class:`StatementError`."""
     if len(statement) > MAX_STATEMENT:
         raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
     try:
@@ -118,20 +128,13 @@ def columns_of_statement(
     except ImportError as error:
         raise _NoSqlglotError("sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'") from error
     try:
-        with (steps or Steps()).limited():
-            parsed = sqlglot.parse_one(statement, dialect=dialect)
-            target, listed, query = _target_and_query(parsed, resolve)
-            tables = _with_plain_names(query, resolve)
-            sources = _sources(query, tables, dialect)
+        with steps.limited():
+            yield sqlglot.parse_one
+    except StatementError:
+        raise
     except (SqlglotError, RecursionError, KeyError, ValueError) as error:
-        if isinstance(error, StatementError):
-            raise
-        raise _failure(error) from error
-    return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
-
-
-def _failure(error: Exception) -> StatementError:
-    return StatementError(f"sqlglot failed: {str(error).splitlines()[0] if str(error) else repr(error)}")
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise StatementError(f"sqlglot failed: {reason}") from error
 
 
 def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str], exp.Query]:
@@ -295,13 +298,10 @@ class DatabaseTables:
 def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTables, steps: Steps) -> _Sources:
     """Return the source columns of each column of a query that a database runs for Spark.
 
-    The tables' own columns are not known, because events report the query's columns as the table's. So a column counts
-    only if it can belong to one table alone.
+    Events do not show the tables' own columns, so a column counts only if it can belong to one table alone.
 
     :param relation: the value of ``dbtable``: a table, or a query in brackets that is followed by a name.
     :param wanted: columns that Spark reads from the query.
-    :param read: the tables that the query reads, as events name them.
-    :param steps: steps that all statements of an application share.
     :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
     """
     if not relation.startswith("("):
@@ -309,33 +309,22 @@ def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTable
         if table is None:
             raise StatementError(f"no dataset of the job matches {relation}")
         return {column: (ColumnId(table, column),) for column in wanted}
-    if len(relation) > MAX_STATEMENT:
-        raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
     dialect = _DATABASES.get(read.scheme, read.scheme)
-    try:
-        import sqlglot
+    with _parser(relation, steps) as parse_one:
         from sqlglot import exp
-        from sqlglot.errors import SqlglotError
-    except ImportError as error:
-        raise StatementError("sqlglot is not installed") from error
-    try:
-        with steps.limited():
-            subquery = sqlglot.parse_one(f"SELECT * FROM {relation}", dialect=dialect).find(exp.Subquery)
-            query = subquery.this if subquery is not None else None
-            if not isinstance(query, exp.Query):
-                raise StatementError("it is not a query")
-            named = {column.name for column in query.find_all(exp.Column)}
-            columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
 
-            def resolve(name: str) -> Table | None:
-                table = read.find(name)
-                return Table(table, columns) if table is not None else None
+        subquery = parse_one(f"SELECT * FROM {relation}", dialect=dialect).find(exp.Subquery)
+        query = subquery.this if subquery is not None else None
+        if not isinstance(query, exp.Query):
+            raise StatementError("it is not a query")
+        named = {column.name for column in query.find_all(exp.Column)}
+        columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
 
-            return _sources(query, _with_plain_names(query, resolve), dialect)
-    except (SqlglotError, RecursionError, KeyError, ValueError) as error:
-        if isinstance(error, StatementError):
-            raise
-        raise _failure(error) from error
+        def resolve(name: str) -> Table | None:
+            table = read.find(name)
+            return Table(table, columns) if table is not None else None
+
+        return _sources(query, _with_plain_names(query, resolve), dialect)
 
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.
@@ -364,11 +353,11 @@ def with_columns_of_statements(
         if dialect and not run.failure and _SELECT.search(run.sql) and any(_missing(state) for _, state in run.written):
             try:
                 filled[-1] = _filled(run, dialect, names, steps)
+            except _NoSqlglotError as error:
+                return runs, (f"no column lineage from statements: {error}",)
             except StatementError as error:
                 if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
                     gaps[f"no column lineage from the statement {short_statement(run.sql)!r}: {error}"] = None
-            except _NoSqlglotError as error:
-                return runs, (f"no column lineage from statements: {error}",)
     return tuple(filled), tuple(gaps)
 
 
@@ -424,10 +413,7 @@ class _Names:
         return self._namer.name(one) == self._namer.name(other)
 
     def table(self, name: str) -> Table | None:
-        """Return the only dataset of that name, or ``None``.
-
-        A name without a database may be a temporary view's, so it matches nothing.
-        """
+        """Return the only dataset of that name, or ``None``: a name without a database may be a temporary view's."""
         first, dot, rest = name.partition(".")
         if not dot:
             return None

@@ -76,9 +76,8 @@ class DatasetFacets(NamedTuple):
     """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event lacks them.
 
     :param schema: the ``schema`` facet if it lists fields, decoded or as compressed text.
-    :param lifecycle: ``CREATE``, ``DROP`` … from the ``lifecycleStateChange`` facet, in upper case.
-    :param previous: old name of a renamed dataset, from the same facet.
-    :param layer: ``iceberg``, ``delta`` … from the ``storage`` facet.
+    :param lifecycle: ``CREATE``, ``DROP`` …, in upper case; :attr:`previous` is the old name of a renamed dataset.
+    :param layer: ``iceberg``, ``delta`` …
     """
 
     schema: JsonObject | bytes | None
@@ -144,10 +143,7 @@ def _lists_fields(facet: JsonObject | bytes) -> bool:
 
 
 def field_names(facet: JsonObject | bytes | None) -> tuple[str, ...]:
-    """Return the names of the fields in a ``schema`` facet, in their order.
-
-    :param facet: decoded, or as compressed text.
-    """
+    """Return the names of the fields in a ``schema`` facet, decoded or as compressed text, in their order."""
     decoded = as_object(decompressed(facet)) if isinstance(facet, bytes) else facet or {}
     return tuple(name for field in as_objects(decoded.get("fields")) if (name := as_text(field.get("name"))))
 
@@ -159,7 +155,6 @@ def schema_metadata(
 
     :param facet: the ``schema`` facet, decoded or as compressed text.
     :param platform: URN of the dataset's platform.
-    :param with_descriptions: include the descriptions of fields.
     """
     if isinstance(facet, bytes):
         return _cached_schema(facet, platform, with_descriptions)
@@ -192,13 +187,9 @@ def _read_schema(facet: JsonObject, platform: str, with_descriptions: bool) -> d
         "created": unknown,
         "lastModified": unknown,
         "hash": "",
-        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": _table_schema(fields)}},
+        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
         "fields": list(unique.values()),
     }
-
-
-def _table_schema(fields: list[JsonObject]) -> str:
-    return json_text([_plain_field(field) for field in fields])
 
 
 def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:
@@ -211,9 +202,9 @@ def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:
 
 
 def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
-    """Yield a field and all fields nested in it, each with its source in the facet.
+    """Yield a field and all fields nested in it, with version 2 field paths, each with its source in the facet.
 
-    Nested fields get version 2 field paths. A field of a plain type has its name as path, as column lineage names it.
+    A field of a plain type has its name as path, as column lineage names it.
     """
     if "fields" in field and _base_type(_native(field)) in _NESTED and any(as_objects(field["fields"])):
         yield from _nested_fields(field, "[version=2.0].[type=struct]")
@@ -355,11 +346,7 @@ class DatasetMetadata:
     def collect(
         known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int
     ) -> dict[str, tuple[int, JsonObject]]:
-        """Add an event's facets to the known ones and return them; the last facet of a name counts.
-
-        :param known: facets by name, each with the index of its event.
-        :param wanted: from :meth:`facets`.
-        """
+        """Add an event's wanted facets to the known ones and return them; the last facet of a name counts."""
         for name in wanted:
             if name in facets and (content := facets[name]):
                 known[name] = index, content
@@ -388,10 +375,7 @@ class DatasetMetadata:
         )
 
     def proposals(self, urn: str) -> Iterator[Proposal]:
-        """Yield the metadata, without tags of fields, as acryl-datahub's ``DatasetPatchBuilder`` writes it.
-
-        The patches remove nothing.
-        """
+        """Yield patches that add the metadata, without tags of fields, as acryl-datahub's ``DatasetPatchBuilder``."""
         if self.description:
             operation = {"op": "add", "path": "/description", "value": self.description}
             yield Proposal("dataset", urn, "datasetProperties", [operation], "PATCH")
@@ -399,10 +383,7 @@ class DatasetMetadata:
         yield from added_tags("dataset", urn, self.tags)
 
     def tag_fields(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a ``schemaMetadata`` with the tags of its fields; the given one stays as it is.
-
-        A nested field is named by the names on the way to it, with dots between them.
-        """
+        """Return a copy of a ``schemaMetadata`` with the tags of its fields, named by their paths of names."""
         if not self.field_tags:
             return schema
 
@@ -452,8 +433,8 @@ class Check(NamedTuple):
     def of(event: RunEvent) -> dict[Check, bool]:
         """Return the checks in an event, and whether each has passed; skipped checks are left out.
 
-        They come from the ``dataQualityAssertions`` facet of datasets (an input facet, which older producers put among
-        the dataset's own) and from the ``test`` run facet.
+        They come from the ``test`` run facet, and from ``dataQualityAssertions`` (an input facet; of older producers, a
+        dataset facet).
         """
         datasets = (*event.inputs, *event.outputs)
         checks = {check: passed for dataset in datasets for check, passed in _checks_of_dataset(dataset)}
@@ -468,17 +449,14 @@ class Check(NamedTuple):
         """Return whether each test has passed, sorted by its URN; the last result of a test counts.
 
         OpenLineage has no entity for a test: its id is ``<platform>.<dataset>.<column>.<name>``.
-
         """
         results: dict[str, bool] = {}
-        for checks in runs:
-            for check, passed in checks.items():
-                name = namer.name(check.dataset) if check.dataset is not None else None
-                if name is not None or check.dataset is None:
-                    place = (name.platform, name.full_name) if name is not None else ()
-                    results[urns.test_urn(".".join(part for part in (*place, check.column, check.name) if part))] = (
-                        passed
-                    )
+        for check, passed in (result for checks in runs for result in checks.items()):
+            name = namer.name(check.dataset) if check.dataset is not None else None
+            if name is not None or check.dataset is None:
+                place = (name.platform, name.full_name) if name is not None else ()
+                test = ".".join(part for part in (*place, check.column, check.name) if part)
+                results[urns.test_urn(test)] = passed
         return dict(sorted(results.items()))
 
 
@@ -531,10 +509,7 @@ def _count(facet: JsonObject, key: str) -> int | None:
 
 
 def read_partitions(output_facets: Facets) -> tuple[str, ...]:
-    """Return the partitions that the run wrote, sorted, from the ``subset`` facet of an output.
-
-    They are named by the producer, or as ``year=2026/month=1``.
-    """
+    """Return the written partitions, sorted: the producer's names of them, or ``year=2026/month=1``."""
     subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]
     condition = as_object(subset.get("outputCondition"))
     if condition.get("type") != "partition":

@@ -1,7 +1,4 @@
-"""Aspects of a DataProcessInstance: the run of a job, of a DAG or of a session (conversion rules, section 6).
-
-:class:`RunDetails` holds what the facets of events say about a run: its page, its data interval, its errors.
-"""
+"""Aspects of a DataProcessInstance: the run of a job, of a DAG or of a session (conversion rules, section 6)."""
 
 from __future__ import annotations
 
@@ -39,9 +36,9 @@ _UNITS = (("WEEK", 604_800_000), ("DAY", 86_400_000), ("HOUR", 3_600_000), ("MIN
 
 
 class DataInterval(msgspec.Struct, frozen=True):
-    """Time whose data a run processes, in ms since the epoch: Airflow's data interval or OpenLineage's nominal time.
+    """Time whose data a run processes: Airflow's data interval or OpenLineage's nominal time.
 
-    :param end_ms: the first moment after the interval.
+    :param end_ms: the first moment after the interval, in ms since the epoch.
     """
 
     start_ms: int
@@ -58,10 +55,9 @@ class DataInterval(msgspec.Struct, frozen=True):
 
 
 def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the ``partitionSpec``, which says which part of the data a run or an operation processed.
+    """Return the ``partitionSpec``: the part of the data that a run or an operation processed.
 
-    The interval is written as text in ``partition``, which is required: GMS refuses to index a spec that also has a
-    ``timePartition`` (``TimeseriesAspectTransformer``).
+    The interval is a text in ``partition``: GMS does not index a ``timePartition`` (``TimeseriesAspectTransformer``).
 
     :param partitions: the producer's names of partitions; they have priority over the interval.
     """
@@ -83,8 +79,7 @@ def run_properties(
 ) -> tuple[Proposal, Proposal]:
     """Return the properties and the status of a run.
 
-    DataHub's garbage collection deletes runs softly. Without the status, a run that happens again, such as a cleared
-    task, would stay hidden.
+    DataHub's garbage collection deletes runs softly: without the status, a cleared task's run would stay hidden.
     """
     aspect: dict[str, Any] = {"customProperties": custom}
     if url:
@@ -109,8 +104,8 @@ def run_event(
 ) -> Proposal:
     """Return a run event of a DataProcessInstance.
 
-    GMS keeps one run event per run, time, granularity, partition and message id. The message id keeps apart a start and
-    an end, or two attempts, in the same millisecond, and it makes a replay replace the first delivery.
+    GMS keeps one per run, time, granularity, partition and message id. The message id keeps apart a start and an end,
+    or two attempts, in the same millisecond, and makes a replay replace the first delivery.
 
     :param kind: distinguishes run events with the same status, as the OpenLineage event type does.
     :param more: ``attempt``, ``durationMillis``, ``externalUrl``; left out if ``None``.

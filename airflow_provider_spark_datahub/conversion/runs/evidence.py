@@ -30,25 +30,21 @@ _LONGEST_STATEMENT = 20_000
 _ID_LENGTH = 12
 
 # A dataset that a run read or wrote, with the URN under which it is an edge.
-Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
+_Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
 _UrnOf = Callable[[DatasetId], str | None]
 
 
 class Evidence(msgspec.Struct):
     """Evidence of the edges of one job.
 
-    :ivar statements: what the queries did, by id: the statement, or else the query's name in OpenLineage's events. Each
-        is kept once, and without secrets.
+    :ivar statements: each statement once, by id, without secrets; else the query's name in OpenLineage's events.
     """
 
     statements: dict[str, str] = {}
     _ids: dict[str, str] = {}
 
-    def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
-        """Return the properties of edges by URN: the best source, and the queries.
-
-        :param touched: datasets that runs read, or those that they wrote.
-        """
+    def properties(self, touched: _Touched) -> dict[str, dict[str, str]]:
+        """Return the properties of edges by URN, the best source and the queries, of all reads or of all writes."""
         queries: dict[str, dict[str, None]] = {}
         sources: dict[str, set[str]] = {}
         for run, datasets in touched:
@@ -70,13 +66,11 @@ class Evidence(msgspec.Struct):
         if text not in self._ids:
             clean = cut(redact_text(text), _LONGEST_STATEMENT)
             identity = hashlib.sha256(clean.encode(errors="backslashreplace")).hexdigest()[:_ID_LENGTH]
-            self._ids[text] = identity if identity in self.statements or self._has_room() else ""
+            has_room = len(self.statements) < _MOST_STATEMENTS
+            self._ids[text] = identity if identity in self.statements or has_room else ""
             if self._ids[text]:
                 self.statements[identity] = clean
         return self._ids[text]
-
-    def _has_room(self) -> bool:
-        return len(self.statements) < _MOST_STATEMENTS
 
 
 _BEST_FIRST = (EVENT, SPARK_PLAN, STATEMENT)
@@ -132,8 +126,8 @@ def rejected_edges(
 
     :param reported: the runs with the names in their events.
     :param runs: the same runs under the last names of datasets.
-    :param in_flight: job types of the queries that were running when the driver died if they have no end.
-    :param phantoms: datasets that only jobs of RDDs read, and folders of files: phantom reads.
+    :param in_flight: as in :meth:`.Lineage.of`.
+    :param phantoms: datasets that only jobs of RDDs read, and folders of files.
     """
     for own, run in zip(reported, runs, strict=True):
         events = own.reported or own

@@ -1,7 +1,6 @@
 """State of runs and applications, folded from their events (conversion rules, section 7).
 
-The events of a run become one :class:`RunState`, and runs are grouped into applications. Runs with equal content are
-deduplicated: an application of a million micro-batches must fit into memory.
+Runs with equal content are deduplicated: an application of a million micro-batches must fit into memory.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class RunState(msgspec.Struct, gc=False):
 
     :param index: index of its first event among all events.
     :param worked: Spark ran a job for it (facet ``spark_jobDetails``), or counted what it wrote.
-    :param refused: it wrote nothing, although its events name outputs; :attr:`outputs` is without them.
+    :param refused: it wrote nothing; :attr:`outputs` is without those that its events name.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
     :param properties: the properties of its events, each with the index of the first event that has them.
@@ -254,9 +253,7 @@ class Application:
     def unreported_queries(self) -> tuple[str, ...]:
         """The successful queries that wrote a table which no event names, each as ``<plan node>.<table>``.
 
-        OpenLineage names a query ``<application>.<plan node>.<table>`` (its JobNameBuilder), with the table of Spark's
-        plan even if it finds no dataset for it. A CREATE TABLE AS SELECT is two such queries; either may name the
-        dataset.
+        OpenLineage names a query ``<application>.<plan node>.<table>`` even if it finds no dataset for the table.
         """
         silent: dict[str, str] = {}
         reported = set[str]()
@@ -278,8 +275,6 @@ class Application:
 
     def without_columns_of_changes(self, feeds: Collection[DatasetId] = ()) -> Application:
         """Return the application without the columns that Delta adds to the changes of a table.
-
-        A table may have such columns itself if it has no change feed, as a copy of another table's changes.
 
         :param feeds: tables with a change feed, as Spark's event log shows. Others have one if a write shows the table.
         """
@@ -311,11 +306,9 @@ class Application:
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.
 
-        The end reports everything that often changes: the outputs of a running query, which may fail (Deviation 10);
-        the reads of an RDD job, which a later query may show to be a file listing (Deviation 5); and queries that
-        Spark's event log does not have yet, which may belong to a streaming query. If an edge that was delivered
-        changes anyway (a table is renamed, or only the outer query names the table behind a path), the end removes the
-        old edge, see :func:`~airflow_provider_spark_datahub.conversion.aspects.retractions`.
+        Left out are the outputs of a running query, which may fail (Deviation 10); the reads of an RDD job, which a
+        later query may show to be a file listing (Deviation 5); and queries that Spark's event log does not have yet.
+        The end removes an edge that changes anyway, as if a table is renamed: see :func:`.aspects.retractions`.
 
         :param log_ms: as in :meth:`RunState.is_known_until`.
         :returns: ``None`` if the application's name may still change.
@@ -428,10 +421,7 @@ class Fold:
         return len(self._runs)
 
     def deduplicate(self, keep_last: int, most: int) -> None:
-        """Merge queries with equal content into the first of them.
-
-        The coalesced job stays the same: times are joined, and the later schema and the earlier properties win
-        (conversion rules, section 7). A later event of a merged run starts a new state of that run.
+        """Merge queries with equal content into the first of them; the coalesced job stays the same.
 
         :param keep_last: events whose runs are left alone.
         :param most: only applications with more queries than that are deduplicated.
@@ -486,10 +476,7 @@ class Fold:
 
 
 def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
-    """Return the run ids of applications with several session names.
-
-    Such an application is named after its last session, so the last session's run must stay the last one.
-    """
+    """Return the run ids of applications with several session names, which are named after the last one."""
     names: dict[str, set[str]] = {}
     for run in runs:
         if run.session_name and run.parent_run_id:

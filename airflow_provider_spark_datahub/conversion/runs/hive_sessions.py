@@ -24,10 +24,9 @@ _NEVER = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class _Activity:
-    """Span in which a session was never idle for as long as the timeout. Times are in ms since the epoch.
+    """Span in which a session was never idle for as long as the timeout.
 
-    :param result: event type of the worst end of a query until then (``COMPLETE``, ``FAIL``, ``ABORT``); empty if no
-        query has ended.
+    :param result: event type of the worst end of a query until then; empty if no query has ended.
     :param closed: the session was idle for the timeout afterwards.
     """
 
@@ -42,11 +41,9 @@ class HiveSession:
     """Hive session.
 
     :param session_id: as in the ``hive_session`` facet; without a facet, the id of the session's own run.
-    :param urn: its DataProcessInstance.
     :param parent_urn: DataProcessInstance of the parent run.
     :param reported: the session's own run sent events and is converted from them: only the rest is written here.
     :param end_reported: those events contain its end, or the job that they are coalesced into reports the end.
-    :param properties: those of the facet.
     :param activities: in order; several if the session went on after it had been closed.
     """
 
@@ -98,8 +95,8 @@ class _Run:
         self.may_be_session = self.may_be_session and not is_query
         self.is_application = self.is_application or event.job_type == APPLICATION
         if event.time_ms is not None:
-            self.first_ms = event.time_ms if self.first_ms is None else min(self.first_ms, event.time_ms)
-            self.last_ms = event.time_ms if self.last_ms is None else max(self.last_ms, event.time_ms)
+            self.first_ms = min(event.time_ms, event.time_ms if self.first_ms is None else self.first_ms)
+            self.last_ms = max(event.time_ms, event.time_ms if self.last_ms is None else self.last_ms)
         self.ended = self.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             self.failures.add(event.type)
@@ -144,12 +141,9 @@ class _Group:
 class HiveSessions:
     """Collector of the sessions in a stream of events, in any order.
 
-    Its memory grows with the runs and sessions of Hive, not with the number of events.
-
     A session has a run of its own if the producer sends one: its run id is the session id, or it is in the ``parent``
     facet of the queries and either is called ``<user>@<client address>`` or sent events of Hive without being a query.
-    Otherwise the run is named after the session id in the facet. The name has no job namespace: users may set one for
-    each query, and the hook of OpenLineage 1.34 makes one of each query's text.
+    Otherwise the run is named after the session id in the facet, without the job namespace, which varies by query.
 
     :param timeout_ms: a session without events for this long is closed.
     :param cluster: the configured ``platform_instance``, which distinguishes Hives with the same session ids.
@@ -176,18 +170,14 @@ class HiveSessions:
             return
         session_id = event.names.hive_session_id
         self._groups = None
-        run = self._runs.get(event.run_id)
-        if run is None:
-            run = self._runs[event.run_id] = _Run(event.run_id)
-        run.learn(event, session_id)
+        self._runs.setdefault(event.run_id, _Run(event.run_id)).learn(event, session_id)
         if session_id:
             self._learn_values(session_id, event)
 
     def sessions(self, known_until_ms: int | None = None) -> list[HiveSession]:
         """Return all sessions, by start and id.
 
-        :param known_until_ms: up to when there are no more events, if that is later than the last event: sessions that
-            were idle for the timeout by then are closed.
+        :param known_until_ms: up to when there are no more events, if that is later than the last event.
         """
         until_ms = self._latest_ms if known_until_ms is None else max(self._latest_ms, known_until_ms)
         return sorted((self._session(group, until_ms) for group in self._resolved()), key=_by_start)
@@ -195,8 +185,7 @@ class HiveSessions:
     def parent_of(self, run_id: str) -> str | None:
         """Return the parent's URN for the run of a query; ``None`` if the run belongs to no session.
 
-        The parent is the session, unless the query names another parent that is not the session's parent. So a task
-        keeps its lineage even if it shares its connection to Hive with others.
+        The parent is the session, unless the query names another parent that is not the session's parent.
         """
         self._resolved()
         return self._parents.get(run_id)
@@ -299,10 +288,7 @@ def _run_events(session: HiveSession) -> Iterator[Proposal]:
 
 
 def _activities(group: _Group, creation_ms: int | None, until_ms: int, timeout_ms: int) -> Iterator[_Activity]:
-    """Yield the spans in which the session was not idle for the timeout. A running query counts as activity.
-
-    A failed query fails all later spans, too (conversion rules, section 7).
-    """
+    """Yield the spans in which the session was not idle for the timeout. A failed query fails all later spans, too."""
     runs = sorted(_active(group), key=lambda run: (run.first_ms or 0, run.last_ms or 0))
     failures: set[str] = set()
     ended, start_ms, end_ms = False, None, 0
