@@ -77,11 +77,11 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
     reasons: Counter[str] = Counter()
     with_lineage = 0
     for task in reports:
-        if task.report.get("inputs") or task.report.get("outputs"):
+        if task.has_lineage:
             with_lineage += 1
         else:
             # Cut the details in brackets (a file, a number), which would make every task's reason a different one.
-            reasons[_DETAIL.sub("", str(task.report.get("reason") or _NO_REASON))] += 1
+            reasons[_DETAIL.sub("", next(iter(task.reasons), _NO_REASON))] += 1
     waiting = [record for record in records if record.state in ("pending", "unfinished")]
     oldest = min((record.created_ms for record in waiting), default=None)
     return {

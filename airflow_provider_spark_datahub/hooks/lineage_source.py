@@ -48,6 +48,28 @@ class TaskReport:
     report: dict[str, Any]
     time: int
 
+    @property
+    def has_lineage(self) -> bool:
+        """Whether the attempt has inputs or outputs."""
+        return bool(self.report.get("inputs") or self.report.get("outputs"))
+
+    @property
+    def state(self) -> str:
+        """The state of an attempt without an undelivered entry in the outbox.
+
+        Proposals that were pending when the task ended have been delivered since, or are in the outbox of a worker
+        that this server cannot read.
+        """
+        if not self.has_lineage:
+            return "no lineage"
+        return "was pending" if self.report.get("pending") or self.report.get("failed") else "delivered"
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why there is no lineage, or why it was not delivered when the task ended: one sentence, or none."""
+        reason = self.report.get("reason")
+        return [str(reason)] if reason else []
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

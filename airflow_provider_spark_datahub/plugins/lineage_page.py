@@ -158,61 +158,37 @@ def _guarded_newest(source: LineageSource, dag_ids: set[str]) -> tuple[list[Atte
         return [], f"The outbox cannot be read: {error}"
 
 
-def _run_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]) -> list[AttemptRow]:
-    states: dict[tuple[str, str], Counter[str]] = {}
-    times: dict[tuple[str, str], int] = {}
-    notes: dict[tuple[str, str], dict[str, None]] = {}
-    undelivered = set()
-
-    def add(run: tuple[str, str], state: str, time: int, reasons: Iterable[str]) -> None:
-        states.setdefault(run, Counter())[state] += 1
-        times[run] = max(times.get(run, 0), time)
-        notes.setdefault(run, {}).update(dict.fromkeys(reasons))
-
-    for record in records:
-        run = record.key.dag_id, record.key.run_id
-        undelivered.add(record.key.instance)
-        add(run, record.state, record.created_ms, record.reasons)
-    for reported in reports:
-        if reported.key.instance not in undelivered:
-            add(
-                (reported.key.dag_id, reported.key.run_id),
-                _reported_state(reported.report),
-                reported.time,
-                _reasons(reported.report),
-            )
-    return [
-        AttemptRow(
-            f"{dag_id}  {run_id}",
-            _worst(states[dag_id, run_id]),
-            ", ".join(f"{count} {state}" for state, count in sorted(states[dag_id, run_id].items())),
-            tuple(notes[dag_id, run_id])[:_REASONS],
-            time,
-            link=f"run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}",
-        )
-        for (dag_id, run_id), time in sorted(times.items(), key=lambda item: -item[1])
+def _run_rows(reports: Iterable[TaskReport], records: Sequence[AttemptRecord]) -> list[AttemptRow]:
+    """Return a row for each run, newest first."""
+    undelivered = {record.key.instance for record in records}
+    found = [(record.key, record.state, record.created_ms, tuple(record.reasons)) for record in records]
+    found += [
+        (reported.key, reported.state, reported.time, tuple(reported.reasons))
+        for reported in reports
+        if reported.key.instance not in undelivered
     ]
-
-
-def _reported_state(report: dict[str, Any]) -> str:
-    """Return the state that a report gives, for an attempt without an undelivered entry in the outbox.
-
-    Proposals that were pending when the task ended have been delivered since, or are in the outbox of a worker that
-    this server cannot read.
-    """
-    if not (report.get("inputs") or report.get("outputs")):
-        return "no lineage"
-    return "was pending" if report.get("pending") or report.get("failed") else "delivered"
+    runs: dict[tuple[str, str], list[tuple[str, int, tuple[str, ...]]]] = {}
+    for key, state, time, reasons in found:
+        runs.setdefault((key.dag_id, key.run_id), []).append((state, time, reasons))
+    rows = []
+    for (dag_id, run_id), attempts in runs.items():
+        states = Counter(state for state, _, _ in attempts)
+        rows.append(
+            AttemptRow(
+                f"{dag_id}  {run_id}",
+                _worst(states),
+                ", ".join(f"{count} {state}" for state, count in sorted(states.items())),
+                tuple(dict.fromkeys(reason for _, _, reasons in attempts for reason in reasons))[:_REASONS],
+                max(time for _, time, _ in attempts),
+                link=f"run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}",
+            )
+        )
+    return sorted(rows, key=lambda row: -(row.time or 0))
 
 
 def _worst(states: Counter[str]) -> str:
     order = ("quarantined", "pending", "unfinished", "no lineage", "was pending")
     return next((state for state in order if states[state]), "delivered")
-
-
-def _reasons(report: dict[str, Any]) -> list[str]:
-    reason = report.get("reason")
-    return [str(reason)] if reason else []
 
 
 def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
@@ -262,7 +238,7 @@ def _may_edit(dag_id: str, user: Any) -> bool:
 
 def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) -> str:
     """Return the sentence for a page without lineage; empty to use the page's own."""
-    reasons = [reason for reported in reports for reason in _reasons(reported.report)]
+    reasons = [reason for reported in reports for reason in reported.reasons]
     if reasons:
         return f"No lineage: {reasons[0]}"
     if any(record.state == "unfinished" for record in records):
@@ -310,9 +286,9 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
         ]
         known = states.get(reported.key.instance, set()) - {"unfinished"}
         # In a report with lineage, the reason explains why it was not delivered when the task ended.
-        outdated = known == {"delivered"} and (report.get("inputs") or report.get("outputs"))
-        notes = (*(() if outdated else _reasons(report)), *map(str, report.get("warnings") or ()))
-        state = "reported" if known else _reported_state(report)
+        outdated = known == {"delivered"} and reported.has_lineage
+        notes = (*(() if outdated else reported.reasons), *map(str, report.get("warnings") or ()))
+        state = "reported" if known else reported.state
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
         rows.append(AttemptRow(f"report of {_task_name(*task)}", state, ", ".join(counts), notes, reported.time, link))
     return rows
