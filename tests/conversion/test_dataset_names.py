@@ -180,17 +180,7 @@ def test_instance_and_env_come_from_the_settings(namespace: str, name: str, opti
     assert name_urn(namespace, name, **options) == expected
 
 
-@pytest.mark.parametrize(
-    ("namespace", "name", "reason"),
-    [
-        ("postgres://h", "", "it has no name"),
-        ("", "t", "it has no name"),
-        (" ", "t", "it has no name"),
-        (" ://h", "t", "it has no name"),
-        ("hive", "t" * 500, "its URN is longer than 512 bytes, which DataHub drops"),
-        ("hive", "日" * 60, "its URN is longer than 512 bytes, which DataHub drops"),
-    ],
-)
+@cases("dataset_names")
 def test_datasets_without_a_usable_urn_are_left_out(namespace: str, name: str, reason: str) -> None:
     namer = DatasetNamer(settings(), {})
     assert namer.name(DatasetId(namespace, name)) is None
