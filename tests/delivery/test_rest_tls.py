@@ -4,7 +4,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,7 @@ from tests.delivery.samples import upserts
 from tests.patience import PATIENCE
 from tests.reliability.bad_servers import serving
 from tests.servers.certificates import make_certificate
-from tests.servers.loopback import LoopbackServer
-
-
-class Answering(BaseHTTPRequestHandler):
-    """Server that accepts everything, as GMS does."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(b'{"value": "success"}')
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+from tests.servers.loopback import AnsweringServer
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +33,7 @@ def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> It
     if getattr(request, "param", False):
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(certificate[0])
-    server = LoopbackServer(Answering)
+    server = AnsweringServer(lambda _: (200, b'{"value": "success"}'))  # as GMS does
     # The thread of a connection shakes hands, with its first read; the thread that accepts waits for no client.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     with server:

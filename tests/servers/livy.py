@@ -6,11 +6,10 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from tests.servers.loopback import LoopbackServer
+from tests.servers.loopback import AnsweringServer, Request
 
 Json = dict[str, Any]
 
@@ -54,28 +53,13 @@ def livy_server(log: Path) -> Iterator[Livy]:
     """Return a running server on a free loopback port."""
     livy = Livy(log)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self, body: Json) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: Request) -> tuple[int, bytes]:
+        if request.method == "POST":
+            return 200, json.dumps(livy.post(json.loads(request.body))).encode()
+        number = int(request.path.split("/")[2])
+        return 200, json.dumps(livy.show(number) if request.method == "GET" else livy.delete(number)).encode()
 
-        def do_POST(self) -> None:
-            self._answer(livy.post(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-
-        def do_GET(self) -> None:
-            self._answer(livy.show(int(self.path.split("/")[2])))
-
-        def do_DELETE(self) -> None:
-            self._answer(livy.delete(int(self.path.split("/")[2])))
-
-        def log_message(self, *_: object) -> None:
-            """Be silent."""
-
-    with LoopbackServer(Handler) as server:
+    with AnsweringServer(answer) as server:
         livy.url = server.url
         try:
             yield livy

@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -67,3 +70,38 @@ class LoopbackServer(ThreadingHTTPServer):
         for thread in threads:
             join(thread)
         self.server_close()
+
+
+@dataclass(frozen=True)
+class Request:
+    """HTTP request with its whole body."""
+
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+
+class AnsweringServer(LoopbackServer):
+    """Server that answers each request as a function says.
+
+    :param route: returns the status and the content, which is JSON.
+    """
+
+    def __init__(self, route: Callable[[Request], tuple[int, bytes]]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, content = route(Request(self.command, self.path, self.headers, body))
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_DELETE = answer  # noqa: N815 (http.server's names)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(Handler)

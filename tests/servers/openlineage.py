@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
-from tests.servers.loopback import LoopbackServer
+from tests.servers.loopback import AnsweringServer, Request
 
 
 class Backend:
@@ -26,34 +25,25 @@ class Backend:
         self.stumbles_over = ""
         self.hangs = 0.0
         self._closing = threading.Event()
-        backend = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                backend._closing.wait(backend.hangs)
-                status = backend.statuses.pop(0) if backend.statuses else 201
-                if self.path != "/api/v1/lineage":
-                    status = 404
-                elif key and self.headers.get("Authorization") != f"Bearer {key}":
-                    status = 401
-                elif backend.refuses and backend.refuses in body:
-                    status = 422
-                elif backend.stumbles_over and backend.stumbles_over in body:
-                    status = 500
-                if status == 201:
-                    backend.events.append(json.loads(body))
-                answer = json.dumps({"code": status, "message": f"answer {self.headers.get('Authorization')}"}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = LoopbackServer(Handler)
+        self._key = key
+        self._server = AnsweringServer(self._answer)
         self.url = self._server.url
+
+    def _answer(self, request: Request) -> tuple[int, bytes]:
+        body, authorization = request.body.decode(), request.headers.get("Authorization")
+        self._closing.wait(self.hangs)
+        status = self.statuses.pop(0) if self.statuses else 201
+        if request.path != "/api/v1/lineage":
+            status = 404
+        elif self._key and authorization != f"Bearer {self._key}":
+            status = 401
+        elif self.refuses and self.refuses in body:
+            status = 422
+        elif self.stumbles_over and self.stumbles_over in body:
+            status = 500
+        if status == 201:
+            self.events.append(json.loads(body))
+        return status, json.dumps({"code": status, "message": f"answer {authorization}"}).encode()
 
     def __enter__(self) -> Self:
         self._server.__enter__()

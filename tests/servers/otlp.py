@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from tests.servers.loopback import LoopbackServer
+from tests.servers.loopback import AnsweringServer, Request
 
 OtlpMetric = tuple[str, float, dict[str, str]]
 """Kind, last value (of a histogram the sum) and attributes."""
@@ -24,23 +22,13 @@ class OtlpReceiver:
 
     def __init__(self) -> None:
         self.requests: list[ExportMetricsServiceRequest] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                receiver.requests.append(ExportMetricsServiceRequest.FromString(body))
-                self.send_response(200 if self.path == "/v1/metrics" else 404)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = LoopbackServer(Handler)
+        self._server = AnsweringServer(self._answer)
         self.url = self._server.url
+
+    def _answer(self, request: Request) -> tuple[int, bytes]:
+        body = gzip.decompress(request.body) if request.headers.get("Content-Encoding") == "gzip" else request.body
+        self.requests.append(ExportMetricsServiceRequest.FromString(body))
+        return (200 if request.path == "/v1/metrics" else 404), b""
 
     @classmethod
     @contextmanager
