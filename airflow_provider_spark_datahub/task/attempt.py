@@ -7,45 +7,37 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from uuid import uuid4
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
-    DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
     CollectionReport,
     DriverOutput,
     EventPlace,
     Injection,
-    InjectionError,
     Outcome,
     ParentRun,
     PropertiesFile,
     RunningSubmit,
     Submission,
-    event_log_folder,
-    unused_path,
 )
 from airflow_provider_spark_datahub.conversion import patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.options import NAMESPACE, UNNAMED_APPLICATION
+from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import (
     UnfinishedAttempt,
     event_place,
     remove_events,
-    reservation_file,
     was_read_completely,
 )
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -66,8 +58,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LAST_LINE_CHARS = 300
-_BEGIN_SECONDS = 8.0
-"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
 _ORPHAN_SECONDS = 10.0
 """Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
 _RAW_EVENTS_SHARE = 0.05
@@ -142,7 +132,7 @@ class AttemptLineage:
         self._record: UnfinishedAttempt | None = None
         self._reconnected = False
         self._not_injected: str | None = None
-        self._local_driver = self._driver_is_elsewhere = False
+        self._driver_is_here: bool | None = None
         self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
         self.driver_output = DriverOutput()
         self._running: RunningLineage | None = None
@@ -216,45 +206,10 @@ class AttemptLineage:
         :raises OSError: if the properties file cannot be read.
         """
         self._take_name(suffixed=spark.suffixed_name)
-        settings = self._options.settings
-        self._local_driver, self._driver_is_elsewhere = spark.local_driver, not spark.local_driver
-        events_file = self._on_events_disk(self._plan.new_event_place)
-        injection = self._plan.injection(submission, spark, events_file, (parent, root))
-        if injection.users_parent:
-            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
-        if settings.reads_event_log:
-            # Beside the event file; if the events go to a store, where the event file would be.
-            beside = events_file if isinstance(events_file, Path) else self._plan.event_file()
-            with_log = partial(
-                self._event_log.inject,
-                injection.submission,
-                beside,
-                local_driver=spark.local_driver,
-                attempt=str(events_file),
-                connection=self._options.event_log_connection,
-            )
-            injection = replace(injection, submission=self._on_events_disk(with_log))
-        if spark.binary:
-            capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
-        if spark.local_driver and isinstance(events_file, Path):
-            self._on_events_disk(partial(self._reserve, events_file))
-        added = injection.submission.properties.keys() - submission.properties.keys()
-        log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
+        self._driver_is_here = spark.local_driver
+        injection, events_file = self._plan.inject(submission, spark, (parent, root), self._event_log)
         self._begin(events_file)
         return injection
-
-    def _on_events_disk(self, step: Callable[[], T]) -> T:
-        """Return the result of a step before the submit on the disk of the event files.
-
-        :raises TimeoutError: if the disk hangs. A driver with the listener would not end then.
-        """
-        return step_in_time(str(self._options.events_location), Deadline.after(_BEGIN_SECONDS), step)
-
-    def _reserve(self, events_file: Path) -> None:
-        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
-        with suppress(OSError):
-            make_folder(events_file.parent, sync=False, access=self._access)
-            reservation_file(events_file).touch()
 
     def _take_name(self, *, suffixed: str | None = None, unnamed: str | None = None) -> None:
         """Take settings that name the application for the launcher, unless the user set them."""
@@ -274,29 +229,9 @@ class AttemptLineage:
         :raises OSError: if it cannot be written.
         """
         self._take_name(unnamed=self._own_name)
-        options = self._options
-        events_folder = self._on_events_disk(self._made_events_folder)
-        if options.settings.reads_event_log:
-            self._event_log = SparkEventLog(str(event_log_folder(events_folder)), is_own=True)
-        self._begin(events_folder)
-        return capture.ChildInjection(
-            str(events_folder),
-            parent,
-            root,
-            NAMESPACE,
-            self._plan.facets(),
-            options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
-            str(self._event_log.folder) if self._event_log.folder else None,
-            str(options.class_archives) if options.class_archives else None,
-        )
-
-    def _made_events_folder(self) -> Path:
-        events_folder = unused_path(self._plan.event_file().with_suffix(EVENT_FOLDER))
-        make_folder(events_folder.parent, sync=False, access=self._access)
-        events_folder.mkdir()
-        if self._options.settings.reads_event_log:
-            event_log_folder(events_folder).mkdir()
-        return events_folder
+        injection, self._event_log = self._plan.inject_below((parent, root))
+        self._begin(Path(injection.events_folder))
+        return injection
 
     def inject_session(self, remote: str) -> str:
         """Return the connection string of a Spark Connect client whose session is the attempt's.
@@ -304,24 +239,14 @@ class AttemptLineage:
         :param remote: the client's own connection string.
         :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
         """
-        path = self._options.connect_events or Path()
-        changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
-        try:
-            start = self._on_events_disk(path.stat).st_size
-        except OSError as error:
-            raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
-        self._begin(capture.SessionEvents(path, session_id, start, self._own_name))
+        changed, events = self._plan.inject_session(remote, self._own_name)
+        self._begin(events)
         return changed
 
     @property
     def connect_events(self) -> Path | None:
         """Event file of the Spark Connect server whose clients tasks are; ``None`` if there is none."""
         return self._options.connect_events
-
-    @property
-    def _access(self) -> FileAccess:
-        limits = self._options.outbox_limits
-        return FileAccess.of(group=limits is not None and limits.group_access)
 
     def _begin(self, events_file: EventPlace) -> None:
         """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
@@ -524,13 +449,13 @@ class AttemptLineage:
     def _why_no_events(self, collected: CollectionReport, failure: str) -> str:
         if collected.outcome is not Outcome.MISSING:
             return collected.sentence
-        if self._driver_is_elsewhere and isinstance(self._events_file, Path):
+        if self._driver_is_here is False and isinstance(self._events_file, Path):
             return (
                 f"there is no event file: the driver ran on another machine, and its {self._events_file} is not on "
                 "this one, or the OpenLineage listener did not run there: set events_location to a folder that both "
                 "share, or to an address in S3"
             )
-        if not failure or not self._local_driver:
+        if not failure or not self._driver_is_here:
             return collected.sentence
         if self.listener_failed:
             return f"there is no event file: {self._listener_failure}"

@@ -1,17 +1,21 @@
-"""Plan of the additions to one attempt's call of Spark: the listener, its jar, the place of events, a class archive."""
+"""Preparation of one attempt before the submit: the listener, its jar, the place of events, a class archive."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
+    EVENT_FOLDER,
     EventPlace,
     Injection,
     InjectionError,
@@ -25,21 +29,36 @@ from airflow_provider_spark_datahub.capture import (
     base_properties,
     choose_jar,
     event_file,
+    event_log_folder,
     inject,
     knows_base_file,
     overridden_transport,
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import redact_text
+from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
+from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.task.options import NAMESPACE
+from airflow_provider_spark_datahub.task.recovery import reservation_file
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
-    from airflow_provider_spark_datahub.capture import ClassArchive, JarChoice, ScalaVersion
+    from airflow_provider_spark_datahub.capture import (
+        ChildInjection,
+        ClassArchive,
+        JarChoice,
+        ScalaVersion,
+        SessionEvents,
+    )
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+_BEGIN_SECONDS = 8.0
+"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
 _BANNER_SECONDS = 20.0
 """Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 
@@ -67,7 +86,7 @@ class SparkSubmit:
 
 
 class SubmitPlan:
-    """Plan of one attempt for its call of Spark.
+    """Additions of one attempt to its call of Spark: before the submit.
 
     :param ti_id: Airflow's id of the task instance, which keeps attempts of the same key apart; may be empty.
     :param warnings: warnings of the attempt's report, to which the plan adds its own.
@@ -82,26 +101,121 @@ class SubmitPlan:
         self._ti_id = ti_id
         self._warnings = warnings
 
-    def event_file(self) -> Path:
+    def inject(
+        self, submission: Submission, spark: SparkSubmit, runs: tuple[ParentRun, ParentRun], event_log: SparkEventLog
+    ) -> tuple[Injection, EventPlace]:
+        """Return the submission with the listener, or with Spark's own event log, and the place of the events.
+
+        :param runs: the parent run, and the root of the run tree.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
+        :raises OSError: if the properties file cannot be read.
+        """
+        events_file = self._on_events_disk(self._new_event_place)
+        injection = self._injection(submission, spark, events_file, runs)
+        if injection.users_parent:
+            self._warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+        if self._options.settings.reads_event_log:
+            # Beside the event file; if the events go to a store, where the event file would be.
+            beside = events_file if isinstance(events_file, Path) else self._event_file()
+            with_log = partial(
+                event_log.inject,
+                injection.submission,
+                beside,
+                local_driver=spark.local_driver,
+                attempt=str(events_file),
+                connection=self._options.event_log_connection,
+            )
+            injection = replace(injection, submission=self._on_events_disk(with_log))
+        if spark.binary:
+            capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
+        if spark.local_driver and isinstance(events_file, Path):
+            self._on_events_disk(partial(self._reserve, events_file))
+        added = injection.submission.properties.keys() - submission.properties.keys()
+        log.debug("Events go to %s; properties added: %s", events_file, ", ".join(sorted(added)))
+        return injection, events_file
+
+    def inject_below(self, runs: tuple[ParentRun, ParentRun]) -> tuple[ChildInjection, SparkEventLog]:
+        """Return the configuration of the listener for every Spark below the task, and the place of their logs.
+
+        :raises InjectionError: if the folder for events is relative.
+        :raises OSError: if it cannot be written.
+        """
+        options = self._options
+        events_folder = self._on_events_disk(self._made_events_folder)
+        event_log = SparkEventLog()
+        if options.settings.reads_event_log:
+            event_log = SparkEventLog(str(event_log_folder(events_folder)), is_own=True)
+        injection = capture.ChildInjection(
+            str(events_folder),
+            *runs,
+            NAMESPACE,
+            self._facets(),
+            options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            str(event_log.folder) if event_log.folder else None,
+            str(options.class_archives) if options.class_archives else None,
+        )
+        return injection, event_log
+
+    def inject_session(self, remote: str, name: str) -> tuple[str, SessionEvents]:
+        """Return the connection string of a Spark Connect client whose session is the attempt's, and its events.
+
+        :param remote: the client's own connection string.
+        :param name: name for an application that has none.
+        :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
+        """
+        path = self._options.connect_events or Path()
+        changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
+        try:
+            start = self._on_events_disk(path.stat).st_size
+        except OSError as error:
+            raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
+        return changed, capture.SessionEvents(path, session_id, start, name)
+
+    def _on_events_disk(self, step: Callable[[], T]) -> T:
+        """Return the result of a step before the submit on the disk of the event files.
+
+        :raises TimeoutError: if the disk hangs. A driver with the listener would not end then.
+        """
+        return step_in_time(str(self._options.events_location), Deadline.after(_BEGIN_SECONDS), step)
+
+    def _reserve(self, events_file: Path) -> None:
+        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
+        with suppress(OSError):
+            self._make_folder(events_file.parent)
+            reservation_file(events_file).touch()
+
+    def _made_events_folder(self) -> Path:
+        events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
+        self._make_folder(events_folder.parent)
+        events_folder.mkdir()
+        if self._options.settings.reads_event_log:
+            event_log_folder(events_folder).mkdir()
+        return events_folder
+
+    def _make_folder(self, folder: Path) -> None:
+        limits = self._options.outbox_limits
+        make_folder(folder, sync=False, access=FileAccess.of(group=limits is not None and limits.group_access))
+
+    def _event_file(self) -> Path:
         """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
         return event_file(self._options.events_location, self._key, self._ti_id)
 
-    def new_event_place(self) -> EventPlace:
+    def _new_event_place(self) -> EventPlace:
         """Return a new place for the attempt's events: an unused file, or objects in a store."""
-        options, file = self._options, self.event_file()
+        options, file = self._options, self._event_file()
         if options.events_store is None:
             return unused_path(file)
         # Airflow's id of the task instance keeps attempts of the same key apart.
         relative = file.relative_to(options.events_location).as_posix()
         return capture.EventObjects.below(options.events_store, relative, self._connections.open_store)
 
-    def facets(self) -> dict[str, bool]:
+    def _facets(self) -> dict[str, bool]:
         """Return the facets that the listener must send (or not send) contrary to its defaults."""
         settings = self._options.settings
         facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
         return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
 
-    def injection(
+    def _injection(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
     ) -> Injection:
         """Return the submission with the listener, or without it if lineage comes from Spark's event log.
@@ -157,7 +271,7 @@ class SubmitPlan:
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self._connections.s3_endpoint(str(events_file))
-        lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self.facets(), endpoint)
+        lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self._facets(), endpoint)
         injection = inject(submission, lineage)
         archive = self._class_archive(submission, spark, installation, jar)
         return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection

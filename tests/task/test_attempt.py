@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
-from airflow_provider_spark_datahub.task import attempt, delivery, recovery
+from airflow_provider_spark_datahub.task import delivery, recovery, submit_plan
 from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.options import LineageOptions
@@ -565,7 +565,7 @@ def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
     one: Try, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener would hang in the driver, and with it the job: it runs without."""
-    monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(submit_plan, "_BEGIN_SECONDS", 0.2)
     one.spark_submit()
     with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
         one.inject()
