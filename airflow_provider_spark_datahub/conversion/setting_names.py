@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from airflow_provider_spark_datahub.values import nearest
 
 _LISTENER_PREFIX = "spark.datahub."
 _GMS_PREFIX = "datahub.openlineage."
@@ -154,11 +155,6 @@ def translate(settings: Mapping[str, Any], own: Collection[str]) -> tuple[list[_
         for spelling, leaf in translator.leaves(name, value):
             translator.add(spelling, leaf)
     return translator.finish()
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 class _Translator:

@@ -22,9 +22,9 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
     MATERIALIZE,
     PIPELINE_INSTANCE,
     SettingsError,
-    nearest,
     translate,
 )
+from airflow_provider_spark_datahub.values import nearest, read_boolean
 
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
@@ -286,12 +286,6 @@ _RIVALS: dict[str, tuple[str, ...]] = {
 # Reads one value. It gets the setting's name as the user wrote it, for messages.
 _Reader = Callable[[str, object], Any]
 
-# The Java listener's configuration library takes "on" and "off".
-_BOOLEANS = {
-    **dict.fromkeys(("true", "1", "yes", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "off"), False),
-}
-
 
 def _text(name: str, value: object) -> str | None:
     if not isinstance(value, str):
@@ -300,9 +294,7 @@ def _text(name: str, value: object) -> str | None:
 
 
 def _boolean(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = _BOOLEANS.get(value.strip().lower()) if isinstance(value, str) else None
+    known = read_boolean(value)
     if known is None:
         raise SettingsError(f"{name} is {value!r}, want true or false")
     return known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
+from airflow_provider_spark_datahub.values import nearest, read_boolean
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,8 +61,8 @@ class Read:
     def suggestion(key: str, known: Iterable[str]) -> str:
         """Return a sentence that names the known key that was probably meant, or all of them."""
         names = list(known)
-        near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.5)
-        return f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(names)}."
+        near = nearest(key.lower(), names)
+        return f" Did you mean {near!r}?" if near else f" Known keys: {', '.join(names)}."
 
     @staticmethod
     def seconds(key: str, value: object) -> float:
@@ -89,11 +89,10 @@ class Read:
     @staticmethod
     def boolean(key: str, value: object) -> bool:
         """Return true or false."""
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-            return value.strip().lower() == "true"
-        raise SinkSettingsError.wrong_type(key, "true or false", value)
+        known = read_boolean(value)
+        if known is None:
+            raise SinkSettingsError.wrong_type(key, "true or false", value)
+        return known
 
     @staticmethod
     def text(key: str, value: object) -> str:

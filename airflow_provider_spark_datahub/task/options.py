@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.values import read_boolean
+
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.capture import ObjectStore, OpenStore
@@ -275,11 +277,10 @@ def _number(value: object) -> float:
 
 
 def _boolean(name: str, value: object) -> bool:
-    known = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
-    text = str(value).strip().lower()
-    if text not in known:
+    known = read_boolean(str(value))
+    if known is None:
         raise OptionError(f"{name} is {value!r}, want true or false")
-    return known[text]
+    return known
 
 
 def _no_store(uri: str) -> ObjectStore:

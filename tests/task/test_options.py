@@ -156,7 +156,17 @@ def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: s
 
 @pytest.mark.parametrize(
     ("argument", "expected"),
-    [(True, True), (False, False), ("true", True), (" No ", False), ("1", True), ("0", False), ("False", False)],
+    [
+        (True, True),
+        (False, False),
+        ("true", True),
+        (" No ", False),
+        ("1", True),
+        ("0", False),
+        ("False", False),
+        ("off", False),
+        ("on", True),
+    ],
 )
 def test_the_argument_enabled_overrides_the_configuration(
     monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool
