@@ -24,7 +24,6 @@ from airflow_provider_spark_datahub.visualization.export import platform_colours
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
-    Box,
     ColumnSource,
     Network,
     NetworkColumn,
@@ -137,7 +136,13 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         drawing=Markup(render_svg(network, inside_page=True)) if network.boxes else "",
         colours=platform_colours(network),
         nothing=frame.empty or nothing,
-        tables=_tables(network),
+        tables=_Tables(network).shown(),
+        has_indirect=any(
+            source.is_indirect
+            for columns in network.columns.values()
+            for column in columns
+            for source in column.sources
+        ),
         time=partial(format_time, zone=zone),
     )
     return page
@@ -254,23 +259,6 @@ def _is_web(url: str) -> bool:
         return False
 
 
-def _tables(network: Network) -> list[_Table]:
-    """Return the tables in the direction of the data: from left to right in the drawing."""
-    corners = network.layout.corners
-    labels = {
-        column.key: f"{network.boxes[key].title}.{column.name or '*'}"
-        for key, columns in network.columns.items()
-        for column in columns
-    }
-    datasets = sorted((box for box in network.boxes.values() if not box.is_job), key=lambda box: corners[box.key])
-    writers: dict[str, list[str]] = {}
-    readers: dict[str, list[str]] = {}
-    for source, target in network.links:
-        writers.setdefault(target, []).append(source)
-        readers.setdefault(source, []).append(target)
-    return [_Table(box, network, labels, writers.get(box.key, []), readers.get(box.key, [])) for box in datasets]
-
-
 def _breakable(name: str) -> str:
     """Return a name that wraps after a dot, slash, comma or underscore if it is long: as HTML in that case."""
     return name if len(name) <= _SHORT else Markup(_JOINT.sub(r"\g<0><wbr>", str(escape(name))))
@@ -286,52 +274,60 @@ _Source = tuple[str, str, str, list[tuple[int, str]]]
 """Key and label of a column, how the other comes from it, and each statement, or else job, that says so."""
 
 
-class _Table:
-    """Table with its columns, statements and evidence.
+class _Tables:
+    """Tables of a network with their columns and the jobs that write and read them."""
 
-    :param labels: of all columns, by key.
-    :param writers: the keys of the jobs that write it; ``readers`` of those that read it.
-    """
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.labels = {
+            column.key: f"{network.boxes[key].title}.{column.name or '*'}"
+            for key, columns in network.columns.items()
+            for column in columns
+        }
+        self.writers: dict[str, list[str]] = {}
+        self.readers: dict[str, list[str]] = {}
+        for source, target in network.links:
+            self.writers.setdefault(target, []).append(source)
+            self.readers.setdefault(source, []).append(target)
 
-    def __init__(
-        self, box: Box, network: Network, labels: dict[str, str], writers: Sequence[str], readers: Sequence[str]
-    ) -> None:
-        self.box = box
-        self.boxes = network.boxes
-        self.columns = network.columns[box.key]
-        self.has_types = any(column.type for column in self.columns)
-        self.has_sources = any(column.sources for column in self.columns)
-        self.statements = network.statements[box.key]
-        self.evidence = network.evidence[box.key]
-        self.is_filtered = any(source.is_indirect for column in self.columns for source in column.sources)
-        self._labels = labels
-        self._writers = writers
-        self._readers = readers
+    def shown(self) -> list[dict[str, Any]]:
+        """Return the tables in the direction of the data: from left to right in the drawing."""
+        corners = self.network.layout.corners
+        datasets = [box for box in self.network.boxes.values() if not box.is_job]
+        return [
+            {"box": box, "facts": self._facts(box.key), "rows": self._rows(box.key)}
+            for box in sorted(datasets, key=lambda box: corners[box.key])
+        ]
 
-    @property
-    def facts(self) -> str:
-        count = sum(bool(column.name) for column in self.columns)
-        sides = (("written by", self._writers), ("read by", self._readers))
-        jobs = [f"{how} {_first_of([self.boxes[key].full for key in keys], _MOST_JOBS)}" for how, keys in sides if keys]
+    def _facts(self, key: str) -> str:
+        count = sum(bool(column.name) for column in self.network.columns[key])
+        sides = (("written by", self.writers.get(key, ())), ("read by", self.readers.get(key, ())))
+        jobs = [
+            f"{how} {_first_of([self.network.boxes[job].full for job in keys], _MOST_JOBS)}"
+            for how, keys in sides
+            if keys
+        ]
         return " · ".join([counted(count, "column"), *jobs])
 
-    def rows(self) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
+    def _rows(self, key: str) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
         """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.
 
         The last row, without a column, has the sources of every column, if there are any.
         """
-        everywhere = _everywhere(self.columns)
-        for column in self.columns:
+        columns = self.network.columns[key]
+        everywhere = _everywhere(columns)
+        for column in columns:
             steps: dict[bool, dict[str, None]] = {False: {}, True: {}}
             for source in column.sources:
                 steps[source.is_indirect][f"{source.column}@{source.job}"] = None
             own = [source for source in column.sources if source not in everywhere] if everywhere else column.sources
-            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(own))
+            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(key, own))
         if everywhere:
-            yield None, "", "", list(self._sources(everywhere))
+            yield None, "", "", list(self._sources(key, everywhere))
 
-    def _sources(self, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
+    def _sources(self, table: str, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
         """Yield sources by column; with their statements, or else their jobs, unless there is only one of them."""
+        statements, writers = self.network.statements[table], self.writers.get(table, ())
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:
             by_column.setdefault(source.column, []).append(source)
@@ -339,10 +335,10 @@ class _Table:
             named = [
                 (source.statement, source.job if not source.statement else "")
                 for source in found
-                if len(self.statements if source.statement else self._writers) > 1
+                if len(statements if source.statement else writers) > 1
             ]
             how = ", ".join(dict.fromkeys(source.label for source in found))
-            yield key, self._labels[key], how, list(dict.fromkeys(named))
+            yield key, self.labels[key], how, list(dict.fromkeys(named))
 
 
 def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:

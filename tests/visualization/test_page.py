@@ -12,7 +12,15 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.page import Action, AttemptRow, Attempts, Frame, render_page
+from airflow_provider_spark_datahub.visualization.page import (
+    Action,
+    AttemptRow,
+    Attempts,
+    Frame,
+    _breakable,
+    _first_of,
+    render_page,
+)
 from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
@@ -185,3 +193,21 @@ def test_runs_may_hang_deep_below_each_other() -> None:
         proposals.append(Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", started))
     found = read(proposals)
     assert (found.wrongly_nested, "3000 runs" in found.text) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "html"),
+    [
+        ("sales.daily_revenue", "sales.daily_revenue"),
+        ("warehouse.finance__eu/customers", "warehouse.<wbr>finance__<wbr>eu/<wbr>customers"),
+        ("ends.with.a.dot.so.it.is.cut.", "ends.<wbr>with.<wbr>a.<wbr>dot.<wbr>so.<wbr>it.<wbr>is.<wbr>cut."),
+        ("<b>&'\" and what else may be there", "&lt;b&gt;&amp;&#39;&#34; and what else may be there"),
+    ],
+)
+def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str) -> None:
+    assert _breakable(name) == html
+
+
+@pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more")])
+def test_many_names_are_folded(most: int, said: str) -> None:
+    assert _first_of(["a", "b", "c"], most) == said
