@@ -22,7 +22,7 @@ from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.test_event_objects import RECORDED
 from tests.patience import HANGS
 from tests.servers.s3 import S3
-from tests.task.test_attempt import ENDED, PARENT, ROOT, Try
+from tests.task.attempts import ENDED, PARENT, ROOT, Try
 
 JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
 LOG = gzip.decompress((JOBS / "logs" / "udf_union-3.5.9.ndjson.gz").read_bytes())

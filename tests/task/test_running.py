@@ -31,7 +31,7 @@ from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, wait_until
-from tests.task.test_attempt import ENDED, FAILED, JOB, Try
+from tests.task.attempts import ENDED, FAILED, JOB, Try
 
 PERIOD = 0.02
 CASE = "a_csv_join_agg"

@@ -1,0 +1,89 @@
+"""An attempt for tests, on real event files, with delivery to a real file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_spark_datahub.capture.injection import ParentRun
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
+from airflow_provider_spark_datahub.delivery.sink import Sink
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
+from airflow_provider_spark_datahub.task.options import LineageOptions
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
+from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.delivery.outboxes import outbox_at
+from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
+
+PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
+ROOT = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000002")
+ENDED = AttemptEnd(True, "SUCCESS", START_MS + 60_000, 30.0)
+FAILED = AttemptEnd(False, "FAILURE", START_MS + 60_000, 30.0)
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),a_csv_join_agg)"
+
+
+@dataclass
+class Try:
+    """An attempt, its Spark and its sink, below one folder."""
+
+    folder: Path
+    number: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sink: Sink | None = None
+    sink_problem: str | None = None
+
+    def __post_init__(self) -> None:
+        self.sink_file = self.folder / "lineage.jsonl"
+        given = {
+            "connection": "datahub_file",
+            "settings": LineageSettings(),
+            "on_failure": "warn",
+            "events_location": self.folder / "events",
+            "outbox_location": str(self.folder / "outbox"),
+            "timeout": 30.0,
+            "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
+        }
+        self.lineage = AttemptLineage(
+            LineageOptions(**{**given, **self.options}),
+            TaskAttempt(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
+            connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
+        )
+
+    def spark_submit(self, **env: str) -> SparkSubmit:
+        home = self.folder / "spark"
+        if not home.exists():
+            executable(spark_at(home) / "bin/spark-submit")
+            openlineage_jar(self.folder / "openlineage-spark_2.13-1.53.0.jar")
+        return SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home), **env}, local_driver=True)
+
+    def inject(self, submission: Submission | None = None, **env: str) -> dict[str, str]:
+        """Return the Spark properties that the job would get."""
+        injection = self.lineage.inject(submission or Submission(), self.spark_submit(**env), PARENT, ROOT)
+        return injection.submission.effective_properties()
+
+    def job_writes(self, events: str | bytes) -> Path:
+        """Inject, and write where the listener would."""
+        path = Path(self.inject()["spark.openlineage.transport.location"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events)
+        return path
+
+    @property
+    def delivered(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.sink_file.read_text().splitlines()]
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Return the pending entries of the outbox."""
+    return list(outbox_at(folder / "outbox").entries())

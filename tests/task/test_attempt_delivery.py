@@ -1,0 +1,351 @@
+"""Delivery of an attempt's lineage, and of what earlier attempts left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Deadline
+from airflow_provider_spark_datahub.delivery.outbox import lease
+from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
+from tests.delivery.outboxes import outbox_at
+from tests.operators.tries import CORPUS
+from tests.patience import HANGS, not_outlasting
+from tests.task.attempts import ENDED, FAILED, JOB, Try, entries, files_below
+
+
+def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> None:
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    report = one.lineage.finish(ENDED)
+    assert (report.delivered, report.pending, report.stored) == (0, report.proposals, None)
+    assert f"Cannot write the file {one.sink_file}: Is a directory" in str(report.reason)
+    assert not report.is_complete
+    assert path.is_file()
+    (entry,) = entries(tmp_path)
+    assert report.outbox_entry == str(entry)
+    assert len(entry.items()) == report.proposals
+    assert (entry.manifest.spark_succeeded, entry.manifest.connection_id) == (True, "datahub_file")
+    assert f"{report.pending} pending (datahub_file). Note: Cannot write" in report.sentence
+
+
+def test_lineage_for_a_connection_that_cannot_be_used_stays_in_the_outbox(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink_problem="connection 'datahub_file' cannot be used: it is not defined")
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    assert (report.pending, report.reason) == (report.proposals, one.sink_problem)
+    assert report.proposals == len(entries(tmp_path)[0].items())
+
+
+def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> None:
+    (tmp_path / "outbox").write_text("in the way")
+    path = one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    assert (report.delivered, report.pending) == (report.proposals, 0)
+    assert len(one.delivered) == report.proposals
+    assert any(warning.startswith("not kept in the outbox before the delivery: ") for warning in report.warnings)
+    assert not path.exists()
+
+
+def test_the_lineage_of_an_earlier_attempt_goes_first(tmp_path: Path) -> None:
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    first.sink_file.mkdir()
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.sink_file.rmdir()
+
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+
+    assert (report.pending, report.reason) == (0, None)
+    attempts = [
+        (event["attempt"], event["status"])
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED"), (2, "COMPLETE")]
+    assert entries(tmp_path) == []
+
+
+def test_the_next_attempt_delivers_what_a_killed_one_left(tmp_path: Path) -> None:
+    """The killed attempt left its events, and its record from before the submit."""
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    (left,) = entries(tmp_path)
+    assert (left.manifest.state, left.manifest.key.try_number) == ("unfinished", 1)
+
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+
+    assert (report.pending, report.reason, report.warnings) == (0, None, [])
+    attempts = [
+        (event["attempt"], event.get("result", {}).get("type"))
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, None), (1, "FAILURE"), (2, None), (2, "SUCCESS")]
+    assert entries(tmp_path) == []
+
+
+def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
+    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=4000)})
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    report = one.lineage.finish(ENDED)
+    assert report.pending == report.proposals
+    assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+    assert path.is_file()
+
+    one.sink_file.rmdir()
+    outbox = outbox_at(tmp_path / "outbox")
+    drained = Drain(
+        outbox,
+        lambda _: (FileSink(one.sink_file), None),
+        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
+    ).run()
+    assert (drained.settled, drained.delivered) == (1, report.proposals)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_attempt_that_neither_outbox_nor_sink_takes_is_converted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    undisturbed = Try(tmp_path / "undisturbed")
+    undisturbed.job_writes("a_csv_join_agg")
+    undisturbed.lineage.finish(ENDED)
+    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    if ended:
+        report = one.lineage.finish(ENDED)
+        assert (report.delivered, report.pending) == (0, report.proposals)
+        assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+        assert report.outbox_entry is not None
+    assert path.is_file()
+    assert entries(tmp_path) == []
+
+    one.sink_file.rmdir()
+    outbox = open_outbox(str(tmp_path / "outbox"))
+    assert len(outbox.names()) == ended  # before, the process may still be at work
+    if not ended:
+        monkeypatch.setattr(lease, "is_gone", lambda *_: True)
+        monkeypatch.setattr(lease, "process_start", lambda _: 1)
+    drained = Drain(
+        outbox,
+        lambda _: (FileSink(one.sink_file), None),
+        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0), over=True),
+        settled=remove_delivered_events,
+    ).run()
+    assert (drained.settled, drained.problems) == (1, {})
+    assert (one.delivered == undisturbed.delivered) == ended
+    assert files_below(tmp_path / "events") == []
+
+
+def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) -> None:
+    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
+    first.job_writes("c_fail_midway")
+    first.sink_file.mkdir()
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.sink_file.rmdir()
+    second.inject()
+    second.lineage.announce()
+    attempts = [
+        (event["attempt"], event["status"])
+        for event in (
+            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
+        )
+        if "attempt" in event
+    ]
+    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED")]
+    (own,) = entries(tmp_path)
+    assert (own.manifest.state, own.name.try_number) == ("unfinished", 2)
+
+
+def test_raw_events_are_kept_without_secrets_beside_pending_proposals(tmp_path: Path) -> None:
+    one = Try(tmp_path)
+    secret = b'{"run": {"runId": "x"}, "password": "canary", "job": {"sql": "OPTIONS (url \'jdbc:x://u:canary@h/d\')"}}'
+    one.job_writes((CORPUS / "a_csv_join_agg.ndjson").read_bytes() + secret + b"\n")
+    one.sink_file.mkdir()
+    one.lineage.finish(ENDED)
+    (entry,) = entries(tmp_path)
+    assert entry.manifest.events == entry.name.events
+    with gzip.open(tmp_path / "outbox" / entry.name.events) as file:
+        kept = [json.loads(line) for line in file]
+    written = [json.loads(line) for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()]
+    assert kept[:-1] == written
+    assert "canary" not in json.dumps(kept[-1])
+    assert kept[-1]["run"] == {"runId": "x"}
+
+
+class Rejecting(Sink):
+    """Sink that rejects every proposal."""
+
+    name = "rejecting"
+
+    def describe(self) -> str:
+        return "a sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        for item in record.pending():
+            record.reject(item, "no such aspect")
+
+
+def test_raw_events_go_to_the_quarantine_with_rejected_proposals(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink=Rejecting())
+    one.job_writes("a_csv_join_agg")
+    one.lineage.finish(ENDED)
+    raw, quarantined = sorted(files_below(tmp_path / "outbox/quarantined"), key=lambda path: path.suffix)
+    assert raw.name.endswith(".events.ndjson.gz")
+    assert len(gzip.decompress(raw.read_bytes()).splitlines()) == 23
+    assert quarantined.suffix == ".jsonl"
+
+
+class Refusing(Sink):
+    """Takes nothing of a proposal that is in its words."""
+
+    name = "refusing"
+
+    def __init__(self, refuses: Callable[[str], bool]) -> None:
+        self._refuses = refuses
+        self.seen: list[str] = []
+
+    def describe(self) -> str:
+        return "a sink"
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+        for item in record.pending():
+            text = json.dumps(item[1].to_obj())
+            if self._refuses(text):
+                record.stop("a sink refuses")
+                return
+            self.seen.append(text)
+            record.confirm([item], stored=True)
+
+
+def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
+    sink = Refusing(lambda text: '"attempt": 1' in text)
+    first, second = Try(tmp_path, 1, sink=sink), Try(tmp_path, 2, sink=sink)
+    first.job_writes("c_fail_midway")
+    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    second.job_writes("a_csv_join_agg")
+    report = second.lineage.finish(ENDED)
+    assert (report.delivered, report.pending) == (0, report.proposals)
+    assert "the lineage of an earlier attempt goes first, and is pending" in str(report.reason)
+    assert not any('"attempt": 2' in text for text in sink.seen)
+    first_entry, second_entry = entries(tmp_path)
+    assert (first_entry.name.try_number, second_entry.name.try_number) == (1, 2)
+    assert report.outbox_entry == str(second_entry)
+
+
+@pytest.mark.slow
+def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    class Slow(Sink):
+        name = "slow"
+
+        def describe(self) -> str:
+            return "a slow sink"
+
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
+            over.wait(HANGS)
+
+    one = Try(tmp_path, sink=Slow())
+    one.job_writes("a_csv_join_agg")
+    with not_outlasting(1):
+        report = one.lineage.finish(replace(ENDED, seconds=1.0))
+    over.set()
+    assert report.pending == report.proposals
+    assert "a slow sink did not acknowledge everything before the time for lineage was over" in str(report.reason)
+
+
+def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink=Rejecting())
+    one.job_writes("a_csv_join_agg")
+    report = one.lineage.finish(ENDED)
+    assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)
+    (warning,) = report.warnings
+    count = f"{report.rejected} proposals were rejected, and kept in the outbox's quarantine: {report.rejected} times "
+    assert warning.startswith(f"{count}no such aspect (e.g. ")
+
+
+def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
+    return Try(tmp_path, number, options={"on_failure": policy})
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail"])
+def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: str) -> None:
+    first = waiting_for(tmp_path, policy, 1)
+    assert first.lineage.delivery.attempt_to_deliver(None) is None
+    first.job_writes("a_csv_join_agg")
+    first.sink_file.mkdir()
+    first.lineage.finish(ENDED)
+    second = waiting_for(tmp_path, policy, 2)
+    assert second.lineage.delivery.attempt_to_deliver(None) is None  # nobody said that the task failed for it
+    first.lineage.delivery.leave_to_retry([])
+    assert second.lineage.delivery.attempt_to_deliver(None) == 1
+    assert waiting_for(tmp_path, "warn", 2).lineage.delivery.attempt_to_deliver(None) is None
+    assert waiting_for(tmp_path, policy, 1).lineage.delivery.attempt_to_deliver(None) is None
+
+    first.sink_file.rmdir()
+    report = second.lineage.deliver_only(ENDED, 1)
+    assert (report.pending, report.reason, report.jobs) == (0, None, [])
+    assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
+    assert second.lineage.delivery.attempt_to_deliver(None) is None
+
+
+@pytest.mark.slow
+def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then, the time for lineage is over: the server that took none of it used it up."""
+    first = waiting_for(tmp_path, "retry", 1)
+    first.job_writes("a_csv_join_agg")
+    first.sink_file.mkdir()
+    first.lineage.finish(ENDED)
+    first.lineage.delivery._outbox.deadline = Deadline.after(0)
+    sync = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(_LEAST_SECONDS + 0.2)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    first.lineage.delivery.leave_to_retry([])
+    assert waiting_for(tmp_path, "retry", 2).lineage.delivery.attempt_to_deliver(None) == 1
+
+
+@pytest.mark.parametrize(
+    ("remembered", "number", "awaited"),
+    [
+        ({"for_try": 2, "outbox": "/x"}, 2, 1),
+        ({"for_try": 2, "outbox": "/x"}, 3, None),
+        ({"for_try": 5}, 5, 4),
+        ({}, 2, None),
+        ("for_try 2", 2, None),
+        (None, 2, None),
+    ],
+)
+def test_the_tasks_state_names_the_attempt_whose_lineage_is_delivered(
+    tmp_path: Path, remembered: object, number: int, awaited: int | None
+) -> None:
+    assert waiting_for(tmp_path, "retry", number).lineage.delivery.attempt_to_deliver(remembered) == awaited

@@ -1,0 +1,130 @@
+"""What a job gets before its submit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
+from tests.capture.installations import executable, openlineage_jar
+from tests.capture.test_class_archive import Worker
+from tests.task.attempts import PARENT, ROOT, Try
+
+
+def test_the_job_gets_its_location_and_its_parent(one: Try, tmp_path: Path) -> None:
+    properties = one.inject()
+    location = Path(properties["spark.openlineage.transport.location"])
+    assert location.is_relative_to(tmp_path / "events" / "shop")
+    assert (properties["spark.openlineage.parentRunId"], properties["spark.openlineage.rootParentRunId"]) == (
+        PARENT.run_id,
+        ROOT.run_id,
+    )
+    assert properties["spark.openlineage.namespace"] == "default"
+    assert properties["spark.driver.extraClassPath"] == str(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+    assert one.lineage.report.events_file == str(location)
+    assert one.lineage.report.warnings == []
+
+
+def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(tmp_path)
+    one = Try(tmp_path, options={"class_archives": worker.archives.folder})
+    with caplog.at_level("INFO"):
+        assert "-XX:" not in one.inject(None, **worker.env)["spark.driver.extraJavaOptions"]
+    assert "starts without an archive of Java classes" in caplog.text
+    archive = worker.build()
+    properties = one.inject(None, **worker.env)
+    assert f"-XX:SharedArchiveFile={archive.path}" in properties["spark.driver.extraJavaOptions"]
+    assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "property_name", "value"),
+    [
+        (LineageSettings(), "spark.openlineage.facets.spark.logicalPlan.disabled", None),
+        (LineageSettings(capture_spark_plan=True), "spark.openlineage.facets.spark.logicalPlan.disabled", "false"),
+        (LineageSettings(), "spark.openlineage.facets.columnLineage.disabled", None),
+        (
+            LineageSettings(capture_column_level_lineage=False),
+            "spark.openlineage.facets.columnLineage.disabled",
+            "true",
+        ),
+    ],
+)
+def test_the_listener_sends_what_the_settings_want(
+    tmp_path: Path, settings: LineageSettings, property_name: str, value: str | None
+) -> None:
+    assert Try(tmp_path, options={"settings": settings}).inject().get(property_name) == value
+
+
+def test_a_file_that_a_cleared_task_left_is_not_appended_to(one: Try, tmp_path: Path) -> None:
+    left = one.job_writes("a_csv_join_agg")
+    again = Try(tmp_path).job_writes("i_no_lineage")
+    assert again != left
+    assert again.parent == left.parent
+
+
+@pytest.mark.parametrize(
+    ("properties", "env", "message"),
+    [
+        (
+            {"spark.openlineage.disabled": "true"},
+            {},
+            "spark.openlineage.disabled switches the OpenLineage listener off",
+        ),
+        ({}, {"OPENLINEAGE_DISABLED": "true"}, "OPENLINEAGE_DISABLED switches the OpenLineage listener off"),
+    ],
+)
+def test_a_listener_that_the_user_switched_off_is_not_injected(
+    one: Try, properties: dict[str, str], env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InjectionError, match=message):
+        one.inject(Submission(properties), **env)
+
+
+def test_a_transport_from_outside_spark_is_reported(one: Try) -> None:
+    one.inject(OPENLINEAGE__TRANSPORT__TYPE="console")
+    (warning,) = one.lineage.report.warnings
+    assert "OPENLINEAGE__TRANSPORT__TYPE gets none of this job's events" in warning
+
+
+def test_a_parent_run_of_the_user_is_reported(one: Try) -> None:
+    one.inject(Submission({"spark.openlineage.parentRunId": "01990000-0000-7000-8000-00000000000f"}))
+    assert one.lineage.report.warnings == ["the job names an OpenLineage parent run of its own, which was kept"]
+
+
+def test_a_jar_of_the_wrong_scala_version_is_not_injected(one: Try, tmp_path: Path) -> None:
+    one.spark_submit()
+    openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar", "2.12")
+    with pytest.raises(InjectionError, match=r"is built for Scala 2\.12"):
+        one.inject()
+
+
+def test_a_transport_that_cannot_be_combined_with_ours_is_refused(one: Try) -> None:
+    with pytest.raises(InjectionError, match="OpenLineage refuses that"):
+        one.inject(Submission({"spark.openlineage.transport.url": "http://x"}))
+
+
+def test_a_relative_events_location_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InjectionError, match="is a relative path"):
+        Try(tmp_path, options={"events_location": Path("events")}).inject()
+
+
+def test_a_missing_properties_file_raises(one: Try) -> None:
+    spark = replace(one.spark_submit(), properties_file="/missing.conf")
+    with pytest.raises(FileNotFoundError):
+        one.lineage.inject(Submission(), spark, PARENT, ROOT)
+
+
+def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: Path) -> None:
+    one.spark_submit()
+    banner = "echo 'Welcome to Spark version 4.3.0'; echo 'Using Scala version 2.13.18'"
+    binary = executable(tmp_path / "wrapper" / "spark-submit", f"#!/bin/sh\n{banner}\n")
+    spark = SparkSubmit(str(binary), {"PATH": "/usr/bin:/bin"}, local_driver=True)
+    jars = one.lineage.inject(Submission(), spark, PARENT, ROOT).submission.effective_jars()
+    assert jars == (str(tmp_path / "openlineage-spark_2.13-1.53.0.jar"),)
