@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
-from tests.system.airflow_home import REPOSITORY, AirflowHome
+from tests.system.airflow_home import REPOSITORY, AirflowHome, DagTest
 from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -19,20 +20,22 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 ORDERS = "order_id,customer_id,amount,status,order_date\n1,7,10.5,PAID,2026-01-03\n2,8,3.0,OPEN,2026-02-04\n"
 
 
-def test_the_example_streaming_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
-    (tmp_path / "arrivals").mkdir()
-    (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
-    sink = tmp_path / "lineage.jsonl"
-    run = airflow_home.dags_test(
-        "streaming_lineage",
-        tmp_path,
-        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
-        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
-        SHOP_LAKE=tmp_path,
-    )
+def example(home: AirflowHome, dag_id: str, folder: Path, **variables: Any) -> tuple[DagTest, Catalogue]:
+    """Run an example DAG, and return the run and the strictly checked proposals that it delivered."""
+    sink = folder / "lineage.jsonl"
+    connections = {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}}
+    dags = REPOSITORY / "example_dags"
+    run = home.dags_test(dag_id, folder, connections, AIRFLOW__CORE__DAGS_FOLDER=dags, **variables)
     assert run.succeeded, run.output
     catalogue = Catalogue.of_file(sink)
     catalogue.assert_strict()
+    return run, catalogue
+
+
+def test_the_example_streaming_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
+    (tmp_path / "arrivals").mkdir()
+    (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
+    _, catalogue = example(airflow_home, "streaming_lineage", tmp_path, SHOP_LAKE=tmp_path)
     query = catalogue.one(spark_job("paid_orders"), "dataJobInputOutput")
     assert edges(query, "input") == {file_dataset(tmp_path / "arrivals")}
     assert edges(query, "output") == {file_dataset(tmp_path / "paid_orders")}
@@ -45,18 +48,8 @@ def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: 
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
     (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
-    sink = tmp_path / "lineage.jsonl"
-    run = airflow_home.dags_test(
-        "event_log_lineage",
-        tmp_path,
-        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
-        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
-        SHOP_LAKE=tmp_path,
-    )
-    assert run.succeeded, run.output
+    run, catalogue = example(airflow_home, "event_log_lineage", tmp_path, SHOP_LAKE=tmp_path)
     assert "OpenLineageSparkListener" not in run.output
-    catalogue = Catalogue.of_file(sink)
-    catalogue.assert_strict()
     job = catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
     orders, customers = (tmp_path / "raw" / f"{name}.csv" for name in ("orders", "customers"))
     assert edges(job, "input") == {file_dataset(orders), file_dataset(customers)}
@@ -71,17 +64,7 @@ def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: 
 def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
-    sink = tmp_path / "lineage.jsonl"
-    run = airflow_home.dags_test(
-        "launchers_lineage",
-        tmp_path,
-        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
-        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
-        SHOP_LAKE=tmp_path,
-    )
-    assert run.succeeded, run.output
-    catalogue = Catalogue.of_file(sink)
-    catalogue.assert_strict()
+    _, catalogue = example(airflow_home, "launchers_lineage", tmp_path, SHOP_LAKE=tmp_path)
     for name, folder in (("paid_orders", "PAID"), ("open_orders", "OPEN")):
         read, written = file_dataset(tmp_path / "raw/orders.csv"), file_dataset(tmp_path / folder)
         job = catalogue.one(
@@ -96,40 +79,28 @@ def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: 
 
 
 def test_the_example_deliver_lineage_drains_the_outbox(airflow_home: AirflowHome, tmp_path: Path) -> None:
-    sink = tmp_path / "lineage.jsonl"
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
     for dag_id in ("shop", "bank"):
         outbox.put(
             AttemptKey(dag_id, "run", "build", -1, 1), upserts(3), spark_succeeded=True, connection_id="datahub_default"
         )
-    run = airflow_home.dags_test(
-        "deliver_lineage",
-        tmp_path,
-        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
-        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
-    )
-    assert run.succeeded, run.output
+    run, catalogue = example(airflow_home, "deliver_lineage", tmp_path)
     assert "2 entries settled (6 proposals delivered, 0 rejected), 0 pending" in run.output
-    assert len(sink.read_text().splitlines()) == 6
+    assert len(catalogue.proposals) == 6
     assert outbox.names() == []
 
 
 def test_the_example_backfill_lineage_delivers_an_archive(airflow_home: AirflowHome, tmp_path: Path) -> None:
-    sink = tmp_path / "lineage.jsonl"
-    run = airflow_home.dags_test(
+    _, catalogue = example(
+        airflow_home,
         "backfill_lineage",
         tmp_path,
-        {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}},
-        AIRFLOW__CORE__DAGS_FOLDER=REPOSITORY / "example_dags",
         SHOP_EVENTS=REPOSITORY / "tests/data/corpus/events",
         SHOP_BACKFILL=tmp_path / "backfill",
         PYSPARK_PYTHON=REPOSITORY / ".venv-spark/bin/python",
         # Spark has the package only from the operator, without Airflow and DataHub.
         PYTHONPATH="",
     )
-    assert run.succeeded, run.output
-    catalogue = Catalogue.of_file(sink)
-    catalogue.assert_strict()
     urn = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),a_csv_join_agg)"
     job = catalogue.one(urn, "dataJobInputOutput")
     assert edges(job, "output") == {file_dataset(Path("/lake/out/a/revenue_by_country"))}
