@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from rich.cells import get_character_cell_size
+
 from airflow_provider_spark_datahub.visualization.layout import connected_groups
 from airflow_provider_spark_datahub.visualization.model import GraphJob
 from airflow_provider_spark_datahub.visualization.names import ShortName
@@ -30,8 +32,6 @@ _UNITS = 4  # columns of a rank: the datasets before it, the lines to its jobs, 
 
 def cell_width(text: str) -> int:
     """Return the number of terminal columns that the text takes."""
-    from rich.cells import get_character_cell_size
-
     return sum(map(get_character_cell_size, text))
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING
+
+from rich.console import Console, OverflowMethod
+from rich.table import Table
+from rich.text import Text
 
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.flow import Glyphs, Piece, cell_width, draw_flows
@@ -27,10 +30,6 @@ from airflow_provider_spark_datahub.visualization.names import (
     harmless,
     last_part,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console, OverflowMethod
-    from rich.text import Text
 
 _SHOWN_PROBLEMS = 5
 """Most skipped proposals that are listed. Only the number of the others is shown."""
@@ -80,8 +79,6 @@ class _Page:
 
     def line(self, pieces: Iterable[Piece | Text], *, wrap: bool = True) -> None:
         """Print a line; without wrapping it is cut at the right edge."""
-        from rich.text import Text
-
         text = Text.assemble(*pieces)
         text.rstrip()
         overflow: OverflowMethod = "fold" if wrap else "crop"
@@ -108,8 +105,6 @@ class _Page:
 
     def _wrapped(self, row: _Row, room: int) -> list[Text]:
         """Wrap the label of a row, after the lines of the tree: its first line fits the room, the others the page."""
-        from rich.text import Text
-
         guide = row.guide[-(self.width // 2) :]
         below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(self.width // 2) :]
         label = Text.assemble(*row.label)
@@ -155,9 +150,6 @@ class _Page:
             self._table(dataset_rows, widths, ("bold", "", "dim"))
 
     def _table(self, rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> None:
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
         for width, style in zip(widths, styles, strict=True):
             table.add_column(width=width, overflow="fold", style=style)

@@ -185,6 +185,7 @@ def test_many_upstream_runs_are_folded() -> None:
     assert "00000005…, … 3 more" in text
 
 
-def test_rich_is_imported_only_to_draw() -> None:
-    code = "import sys, airflow_provider_spark_datahub.visualization.terminal; print('rich' in sys.modules)"
+def test_rich_is_imported_only_to_draw_in_the_terminal() -> None:
+    imported = "from airflow_provider_spark_datahub.visualization import render_json, render_svg"
+    code = f"import sys; {imported}; print('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
