@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
@@ -479,9 +480,7 @@ class Drain:
             self._close(group, left)
 
     def _report_defect(self, group: _Group, error: Exception) -> None:
-        from airflow_provider_spark_datahub.conversion import redacted_trace
-
-        log.warning("Could not deliver the entries of %s.\n%s", ".".join(group), redacted_trace(error))
+        log.warning("Could not deliver the entries of %s.\n%s", ".".join(group), conversion.redacted_trace(error))
         self.drained.problems[f"{'.'.join(group)}: {type(error).__name__}; the log has its trace"] = None
 
     def refuses(self, group: _Group) -> bool:

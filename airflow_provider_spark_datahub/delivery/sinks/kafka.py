@@ -55,10 +55,8 @@ class KafkaSink(Sink):
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
         """Check that brokers and registry answer with these credentials, and that the topic exists."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
-
         try:
-            with closing(KafkaClient(self._settings, deadline, alone=False)) as client:
+            with closing(self._open_client(deadline, alone=False)) as client:
                 failure = client.probe()
         except SetupError as error:
             failure = error.failure
@@ -68,14 +66,12 @@ class KafkaSink(Sink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send all proposals together, then each refused one alone. The producers are used by this call only."""
-        from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
-
         for alone in (False, True):
             pending = len(record.pending())
             if not pending:
                 return
             try:
-                with closing(KafkaClient(self._settings, deadline, alone=alone)) as client:
+                with closing(self._open_client(deadline, alone=alone)) as client:
                     failure = client.wait_until_ready() or self._send_all(client, record, deadline, alone=alone)
             except SetupError as error:
                 failure = error.failure
@@ -91,6 +87,11 @@ class KafkaSink(Sink):
             if failure is not None:
                 record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.", failure.kind.outage_after)
                 return
+
+    def _open_client(self, deadline: Deadline, *, alone: bool) -> KafkaClient:
+        from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient
+
+        return KafkaClient(self._settings, deadline, alone=alone)
 
     def _send_all(
         self, client: KafkaClient, record: DeliveryRecord, deadline: Deadline, *, alone: bool

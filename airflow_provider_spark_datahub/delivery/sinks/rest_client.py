@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import requests
+from datahub._version import __package_name__, __version__
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -209,8 +210,6 @@ class GmsClient:
 
 def _new_session() -> requests.Session:
     """Return a session as acryl-datahub's emitter makes one, with the ``DATAHUB_*`` variables of the environment."""
-    from datahub._version import __version__
-
     session = requests.Session()
     component = os.environ.get("DATAHUB_COMPONENT", "datahub").lower()
     caller = re.sub(r"[^\w./-]", "", os.environ.get("DATAHUB_CALLER", ""))[:_LONGEST_CALLER] or _CALLER
@@ -235,8 +234,6 @@ def _new_session() -> requests.Session:
 
 def _system_metadata() -> dict[str, Any]:
     """Return the system metadata that acryl-datahub adds to an aspect: the time, and its own version."""
-    from datahub._version import __package_name__, __version__
-
     return {
         "lastObserved": round(time.time() * 1000),
         "lastRunId": _NO_RUN,
