@@ -192,12 +192,11 @@ class _HealthChecks:
 
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.hooks.storage import configured_outbox
         from airflow_provider_spark_datahub.task import OptionError
 
         try:
-            outbox = open_outbox(configuration().outbox_location(self.outbox), configuration().outbox_limits())
+            outbox = configured_outbox(self.outbox)
             outbox.deadline = Deadline.after(_OUTBOX_SECONDS)
             outbox.storage.write(_PROBE, [b"written by spark-datahub doctor"])
             outbox.storage.remove(_PROBE)

@@ -196,11 +196,9 @@ def _opened(
 
 
 def _configured(location: str | None) -> Outbox:
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+    from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 
-    configured = configuration()
-    return open_outbox(configured.outbox_location(location), configured.outbox_limits())
+    return configured_outbox(location)
 
 
 def _folder(location: str | None) -> Outbox | None:

@@ -25,9 +25,9 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     OutboxRecords,
 )
-from airflow_provider_spark_datahub.hooks.airflow_context import configuration, stored_result
+from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
-from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
 
@@ -179,8 +179,7 @@ class LineageSource:
         return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
 
     def _outbox(self) -> Outbox:
-        configured = configuration()
-        return open_outbox(configured.outbox_location(), configured.outbox_limits())
+        return configured_outbox()
 
 
 @dataclass(frozen=True, slots=True)

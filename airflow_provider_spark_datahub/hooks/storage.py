@@ -53,6 +53,16 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
 
 
+def configured_outbox(location: str | None = None) -> Outbox:
+    """Return the outbox of Airflow's configuration, or with its limits the one at another location.
+
+    :raises OptionError: if the configuration is wrong.
+    :raises OutboxError: if the store cannot be opened.
+    """
+    configured = configuration()
+    return open_outbox(configured.outbox_location(location), configured.outbox_limits())
+
+
 def s3_endpoint(uri: str) -> str | None:
     """Return the address of the S3 server that the connection in a URI names; ``None`` for Amazon's.
 

@@ -62,16 +62,15 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration, final_result
+        from airflow_provider_spark_datahub.hooks.airflow_context import final_result
         from airflow_provider_spark_datahub.hooks.datahub import open_sink
         from airflow_provider_spark_datahub.hooks.metrics import gauge_outbox
-        from airflow_provider_spark_datahub.hooks.storage import open_outbox
+        from airflow_provider_spark_datahub.hooks.storage import configured_outbox
         from airflow_provider_spark_datahub.task import drain_callbacks
 
         finish, settled = drain_callbacks(partial(final_result, context.get("ti")), self.entry_seconds)
-        configured = configuration()
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
-        outbox = open_outbox(configured.outbox_location(self.outbox_location), configured.outbox_limits())
+        outbox = configured_outbox(self.outbox_location)
         drained = Drain(
             outbox,
             open_sink,

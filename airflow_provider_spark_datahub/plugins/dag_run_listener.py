@@ -229,12 +229,9 @@ def _submit_ends(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
 
 def _submit(end: _End) -> None:
     """Queue an end for the threads that put it into the outbox and deliver it."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-    from airflow_provider_spark_datahub.hooks.storage import open_outbox
+    from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 
-    configured = configuration()
-    outbox = partial(open_outbox, configured.outbox_location(), configured.outbox_limits())
-    keep = partial(_keep, end, outbox, _deliveries())
+    keep = partial(_keep, end, configured_outbox, _deliveries())
     _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
 
 
