@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -113,6 +113,10 @@ class StreamingQuery:
         return sum(_number(holder, key) for holder in holders)
 
 
+Moment = tuple[str, int]
+"""``start`` or ``end`` of an execution, and when it was."""
+
+
 @dataclass(slots=True)
 class SqlExecution:
     """One SQL execution. Times are in ms since the epoch.
@@ -140,6 +144,23 @@ class SqlExecution:
     def failed(self) -> bool:
         """Return whether it ended with an error."""
         return bool(self.failure)
+
+    @property
+    def moments(self) -> set[Moment]:
+        """Return when it began and ended."""
+        return {("start", self.start_ms), *([("end", self.end_ms)] if self.end_ms is not None else [])}
+
+
+def moments_of(run: RunState) -> Iterator[Moment]:
+    """Yield when a run began and ended, the start first.
+
+    OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the same
+    millisecond.
+    """
+    if run.started and run.start_ms is not None:
+        yield "start", run.start_ms
+    if run.ended and run.end_ms is not None:
+        yield "end", run.end_ms
 
 
 @dataclass(slots=True)
@@ -228,22 +249,11 @@ class LoggedApplication:
     def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
         """Return the ids of executions that runs report, with the executions around them and inside them.
 
-        OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the
-        same millisecond. A CREATE TABLE AS SELECT is an execution around another, and events may report either.
+        A CREATE TABLE AS SELECT is an execution around another, and events may report either.
         """
-        starts: set[int | None] = set()
-        ends: set[int | None] = set()
-        for run in runs:
-            if run.started:
-                starts.add(run.start_ms)
-            if run.ended:
-                ends.add(run.end_ms)
+        moments = {moment for run in runs for moment in moments_of(run)}
         executions = self.executions.values()
-        roots = {
-            execution.root_id
-            for execution in executions
-            if execution.start_ms in starts or (execution.end_ms and execution.end_ms in ends)
-        }
+        roots = {execution.root_id for execution in executions if not moments.isdisjoint(execution.moments)}
         return {execution.id for execution in executions if execution.root_id in roots}
 
     def count_executions(self, runs: Iterable[RunState]) -> tuple[int, int]:

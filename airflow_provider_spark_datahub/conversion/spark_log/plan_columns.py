@@ -62,8 +62,17 @@ scans of a Delta table's changes."""
 
 WrittenColumns = dict[str, Sources]
 """The columns that are written to a dataset, and those that are read for each of them."""
-ALL = "*"
+_ALL = "*"
 """Stands for each column of a table that is cloned."""
+
+
+def with_cloned(written: WrittenColumns, columns_of: Callable[[PlanDataset], Iterable[str]]) -> WrittenColumns:
+    """Return written columns with those of a cloned table, as far as its columns are known."""
+    return {
+        name: {ColumnSource(source.dataset, name): derivation}
+        for source, derivation in written.get(_ALL, {}).items()
+        for name in columns_of(source.dataset)
+    } or {column: sources for column, sources in written.items() if column != _ALL}
 
 
 class ExecutionColumns(NamedTuple):
@@ -388,7 +397,7 @@ class _Sinks:
         self._cloned: WrittenColumns = {}
         if any(CLONE in plan for plan in plans):
             sources = PlanDatasets.of(plans).sources
-            self._cloned = {ALL: {ColumnSource(source, ALL): Derivation.IDENTITY for source in sources}}
+            self._cloned = {_ALL: {ColumnSource(source, _ALL): Derivation.IDENTITY for source in sources}}
         self.merged: set[PlanDataset] = set()
         self.exact: dict[PlanDataset, frozenset[str]] = {}
         self.of_hidden: dict[PlanDataset, frozenset[str]] = {}

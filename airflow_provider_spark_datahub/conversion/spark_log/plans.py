@@ -168,7 +168,25 @@ class DescribedNode(NamedTuple):
 
     def sources(self) -> Iterator[PlanDataset]:
         """Yield the datasets that the node reads."""
-        return _sources(self.head, self.body)
+        head, body = self.head, self.body
+        table_scan = _TABLE_SCAN.fullmatch(head)
+        if table_scan is not None and "." in table_scan["table"]:
+            yield PlanDataset(table=_unquoted(table_scan["table"]))
+            return
+        changes = _CHANGES.match(head)
+        if changes is not None:
+            yield PlanDataset(changes["path"])
+        topics = _TOPICS.match(head)
+        if topics is not None:
+            yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))
+        file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
+        if file_scan is not None and location is not None:
+            yield from _paths(location["paths"], file_scan["table"])
+        loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
+        if loaded is not None:
+            yield PlanDataset(loaded["path"])
+        for cached in _CACHED_SCAN.finditer(body):
+            yield from _paths(cached["paths"], cached["table"])
 
     def relation(self) -> PlanDataset | None:
         """Return what the node reads through JDBC."""
@@ -226,7 +244,16 @@ class DescribedNode(NamedTuple):
         """Yield the dataset that the node writes, if it writes one and names it."""
         # A table of Spark's catalogue is described in lines of their own.
         arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
-        return _sinks(self.head, arguments)
+        patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
+        found = next((found for pattern in patterns if (found := re.search(pattern, arguments))), None)
+        named = {name: value or "" for name, value in found.groupdict().items()} if found is not None else {}
+        path, table, catalog = named.get("path", ""), named.get("table", ""), named.get("catalog", "")
+        if named.get("database"):
+            table = f"{named['database']}.{named['name']}"
+        if named.get("in_database"):
+            table, catalog = named["in_database"], JDBC_CATALOG
+        if found is not None and "..." not in path:
+            yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
 
     def renamed(self) -> tuple[str, str] | None:
         """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
@@ -250,27 +277,6 @@ def described_nodes(plan: str) -> Iterator[DescribedNode]:
         yield DescribedNode(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"])
 
 
-def _sources(head: str, body: str) -> Iterator[PlanDataset]:
-    table_scan = _TABLE_SCAN.fullmatch(head)
-    if table_scan is not None and "." in table_scan["table"]:
-        yield PlanDataset(table=_unquoted(table_scan["table"]))
-        return
-    changes = _CHANGES.match(head)
-    if changes is not None:
-        yield PlanDataset(changes["path"])
-    topics = _TOPICS.match(head)
-    if topics is not None:
-        yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))
-    file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
-    if file_scan is not None and location is not None:
-        yield from _paths(location["paths"], file_scan["table"])
-    loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
-    if loaded is not None:
-        yield PlanDataset(loaded["path"])
-    for cached in _CACHED_SCAN.finditer(body):
-        yield from _paths(cached["paths"], cached["table"])
-
-
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     entries = paths.split(", ")
     listed = [path for path in entries if not path.startswith("...")]
@@ -289,23 +295,6 @@ def _are_files(paths: list[str]) -> bool:
     A plan does not show whether ``/in/a.csv`` is a file or a folder.
     """
     return len(paths) > 1 and any(map(_FILE.search, paths))
-
-
-def _sinks(head: str, arguments: str) -> Iterator[PlanDataset]:
-    for pattern in _SINKS.get(head.removeprefix("Execute "), ()):
-        found = re.search(pattern, arguments)
-        if found is not None:
-            named = found.groupdict()
-            table = named.get("table") or ""
-            if named.get("database"):
-                table = f"{named['database']}.{named['name']}"
-            path = named.get("path") or ""
-            if "..." not in path:
-                catalog, relation = named.get("catalog") or "", named.get("relation") or ""
-                if named.get("in_database"):
-                    table, catalog = named["in_database"] or "", JDBC_CATALOG
-                yield PlanDataset(path, _unquoted(table), catalog, relation, named.get("topic") or "")
-            return
 
 
 def _unquoted(table: str) -> str:
@@ -331,6 +320,10 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
 
 def _is_place_of(table: str, path: str) -> bool:
     """Return whether a path may be where a warehouse puts a table."""
+    return bool(table.partition(".")[2]) and path.rstrip("/").endswith(place_of(table))
+
+
+def place_of(table: str) -> str:
+    """Return the end of the path where a warehouse puts a table of the session's catalogue."""
     database, _, name = table.partition(".")
-    end = f"/{name}" if database == "default" else f"/{database}.db/{name}"
-    return bool(name) and path.rstrip("/").endswith(end)
+    return f"/{name}" if database == "default" else f"/{database}.db/{name}"

@@ -23,7 +23,6 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     without_partition_folders,
 )
 from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
-from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
@@ -31,9 +30,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
     location_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
-    ALL,
     PlanColumns,
     WrittenColumns,
+    with_cloned,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
@@ -41,6 +40,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     PlanDataset,
     PlanDatasets,
     described_nodes,
+    place_of,
 )
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -201,8 +201,7 @@ class _Names:
     def _session_table(self, named: PlanDataset) -> dict[str, Any] | None:
         path = self._locations.get(named.table) or _table_path(named.path)
         if not path and self._warehouse:
-            database, _, table = named.table.partition(".")
-            path = f"{self._warehouse}/{table}" if database == "default" else f"{self._warehouse}/{database}.db/{table}"
+            path = f"{self._warehouse}{place_of(named.table)}"
         if not path:
             return None
         location = location_of(path, self._default_fs)
@@ -232,9 +231,7 @@ class _Names:
 
 def _warehouse_of(table: str, path: str) -> str:
     """Return the warehouse if the table is where a metastore puts its tables; empty if it is elsewhere."""
-    database, _, name = table.partition(".")
-    end = f"/{name}" if database == "default" else f"/{database}.db/{name}"
-    return path.removesuffix(end) if path.endswith(end) else ""
+    return path.removesuffix(place_of(table)) if path.endswith(place_of(table)) else ""
 
 
 class _Writer:
@@ -303,22 +300,17 @@ class _Writer:
             key = _key(dataset) if dataset and _key(dataset) in outputs else next(iter(outputs), None)
             if key is not None and (_key(dataset) == key if dataset else len(outputs) == 1):
                 fields = columns.setdefault(key, {})
-                fields.update(self._fields(self._expanded(written)))
+                fields.update(self._fields(with_cloned(written, self._written_columns)))
                 self._written.setdefault(key, {}).update(dict.fromkeys(fields))
         for key, fields in columns.items():
             if fields:
                 outputs[key]["facets"]["columnLineage"] = {"fields": fields}
         return list(inputs.values()), list(outputs.values())
 
-    def _expanded(self, written: WrittenColumns) -> WrittenColumns:
-        """Return the columns with those of a cloned table, as far as the application wrote them itself."""
-        return {
-            name: {ColumnSource(source.dataset, name): derivation}
-            for column, sources in written.items()
-            for source, derivation in (sources.items() if column == ALL else ())
-            if (dataset := self._names.dataset(source.dataset)) is not None
-            for name in self._written.get(_key(dataset), ())
-        } or {column: sources for column, sources in written.items() if column != ALL}
+    def _written_columns(self, named: PlanDataset) -> Iterable[str]:
+        """Return the columns that the application has written to a dataset."""
+        dataset = self._names.dataset(named)
+        return self._written.get(_key(dataset), ()) if dataset is not None else ()
 
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
         """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""

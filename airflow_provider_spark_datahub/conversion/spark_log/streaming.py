@@ -42,7 +42,13 @@ from airflow_provider_spark_datahub.conversion.runs.fold import Application, Dat
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, StreamingQuery, location_of
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    Moment,
+    StreamingQuery,
+    location_of,
+    moments_of,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
 from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, FlowIdentity
 
@@ -121,14 +127,12 @@ def coalesce_with_queries(
         if ending.final or query.is_settled
     ]
     taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
-    batches = [_without(application, taken) for application in applications]
-    return coalesce(batches, symlinks, settings, ending, query_jobs)
-
-
-def _without(application: Application, taken: set[str]) -> Application:
-    if not taken:
-        return application
-    return replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
+    if taken:
+        applications = [
+            replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
+            for application in applications
+        ]
+    return coalesce(applications, symlinks, settings, ending, query_jobs)
 
 
 # -- descriptions of sources and sinks
@@ -218,37 +222,20 @@ def _queries(applications: Sequence[Application], logs: Sequence[LoggedApplicati
 
 
 def _attribute(application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]) -> None:
-    by_time = _ExecutionTimes(logged)
+    by_moment: dict[Moment, set[str]] = {}
+    for execution in logged.executions.values():
+        for moment in execution.moments:
+            by_moment.setdefault(moment, set()).add(execution.query_run_id)
     rest: list[RunState] = []
     for run in application.runs:
         if run.run_id == application.run_id:
             continue
         # Spark names the job group of a query's jobs after the query's run. An execution without jobs has no group.
         group = run.job_property("jobGroup").lower()
-        owner = queries.get(group) or queries.get(by_time.query_of(run))
+        candidates = next((by_moment[moment] for moment in moments_of(run) if moment in by_moment), set())
+        owner = queries.get(group) or (queries.get(*candidates) if len(candidates) == 1 else None)
         (owner.runs if owner is not None else rest).append(run)
     _attribute_listings(rest, queries)
-
-
-class _ExecutionTimes:
-    """Start and end times of SQL executions, which OpenLineage's events repeat to the millisecond."""
-
-    def __init__(self, logged: LoggedApplication) -> None:
-        self._starts: dict[int, set[str]] = {}
-        self._ends: dict[int, set[str]] = {}
-        for execution in logged.executions.values():
-            self._starts.setdefault(execution.start_ms, set()).add(execution.query_run_id)
-            if execution.end_ms is not None:
-                self._ends.setdefault(execution.end_ms, set()).add(execution.query_run_id)
-
-    def query_of(self, run: RunState) -> str:
-        """Return the run id of the only query that the run can belong to, or an empty text."""
-        by_time = (
-            self._starts.get(run.start_ms) if run.started and run.start_ms is not None else None,
-            self._ends.get(run.end_ms) if run.ended and run.end_ms is not None else None,
-        )
-        candidates = next((run_ids for run_ids in by_time if run_ids), set())
-        return next(iter(candidates)) if len(candidates) == 1 else ""
 
 
 def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query]) -> None:

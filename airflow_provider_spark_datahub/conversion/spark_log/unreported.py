@@ -12,9 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, product
-from typing import Self
 
-import msgspec
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.columns.facet import (
@@ -49,16 +47,18 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
+    Moment,
     SqlExecution,
     dataset_of,
     location_of,
+    moments_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
-    ALL,
     SPLITS,
     ExecutionColumns,
     PlanColumns,
     WrittenColumns,
+    with_cloned,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
@@ -137,7 +137,8 @@ class LostLineage:
         self.executions: list[LostExecution] = []
         self.unreported_tables: list[str] = []
         self._names: dict[str, tuple[range, _ReportedNames]] = {}
-        self._counts: dict[str, _ExecutionCounts] = {}
+        # How many outermost executions Spark ran, OpenLineage reported, and only the log shows.
+        self._counts: dict[str, tuple[int, int, int]] = {}
         for logged in logs:
             begin = len(self.executions)
             self.executions += _lost_executions(logged, applications)
@@ -145,7 +146,9 @@ class LostLineage:
             application = logged.match(applications, logs)
             if application is None:
                 continue
-            self._counts[application.run_id] = _ExecutionCounts.of(logged, application)
+            ran, reported = logged.count_executions(run for run in application.runs if not run.is_logged)
+            _, only_logged = logged.count_executions(run for run in application.runs if run.is_logged)
+            self._counts[application.run_id] = ran, reported, only_logged
             if not numbers:
                 self.unreported_tables += _unreported_tables(logged, application, symlinks)
             elif settings.capture_lost_executions:
@@ -173,34 +176,11 @@ class LostLineage:
             lineage.inputs = dict(sorted(lineage.inputs.items()))
             lineage.outputs = dict(sorted(lineage.outputs.items()))
         if job.run.id in self._counts:
-            job.run.execution_counts = self._counts[job.run.id].properties(recovered)
+            ran, reported, only_logged = self._counts[job.run.id]
+            recovered += only_logged
+            counts = {"": ran, "_reported": reported, "_recovered": recovered, "_delivered": reported + recovered}
+            job.run.execution_counts = {f"spark_executions{name}": str(count) for name, count in counts.items()}
         return job
-
-
-class _ExecutionCounts(msgspec.Struct, frozen=True):
-    """Numbers of an application's outermost SQL executions, without micro-batches.
-
-    :param ran: those that Spark ran, by its event log.
-    :param reported: those that OpenLineage reported.
-    :param logged: those whose lineage comes from the event log alone.
-    """
-
-    ran: int
-    reported: int
-    logged: int
-
-    @classmethod
-    def of(cls, logged: LoggedApplication, application: Application) -> Self:
-        """Count the executions of an application."""
-        count, reported = logged.count_executions(run for run in application.runs if not run.is_logged)
-        return cls(count, reported, logged.count_executions(run for run in application.runs if run.is_logged)[1])
-
-    def properties(self, recovered: int) -> dict[str, str]:
-        """Return the counts as properties of a run. :param recovered: lost executions whose plan named edges."""
-        recovered += self.logged
-        counts = {"": self.ran, "_reported": self.reported, "_recovered": recovered}
-        counts["_delivered"] = self.reported + recovered
-        return {f"spark_executions{name}": str(count) for name, count in counts.items()}
 
 
 def _add_edges(
@@ -212,11 +192,15 @@ def _add_edges(
     """
     datasets = PlanDatasets.of(execution.plans)
     sinks = [names.resolve(sink) for sink in datasets.sinks]
-    written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
     # An execution that replaces files of its target reads them first: they are not an input.
-    sources = [source for source in map(names.resolve, datasets.sources) if source.urn not in written]
+    written = {sink.urn for sink in sinks if isinstance(sink, DatasetName)}
+    sources = [
+        source
+        for source in map(names.resolve, datasets.sources)
+        if isinstance(source, str) or source.urn not in written
+    ]
     added = inputs.add(execution.id, sources) + outputs.add(execution.id, sinks)
-    unknown = dict.fromkeys(dataset.table for dataset in (*sources, *sinks) if isinstance(dataset, _Unknown))
+    unknown = dict.fromkeys(table for table in (*sources, *sinks) if isinstance(table, str))
     parts = [execution.reason]
     if added:
         parts.append(f"{added} of its edges come from its plan")
@@ -225,14 +209,6 @@ def _add_edges(
     if not added and not unknown:
         parts.append("its plan names no file or table that the events lack")
     return replace(execution, reason="; ".join(parts)), added
-
-
-@dataclass(frozen=True, slots=True)
-class _Unknown:
-    """A table that plans name and events do not, so its dataset is not known."""
-
-    table: str
-    urn: None = None
 
 
 _MOST_EXECUTIONS = 20
@@ -248,11 +224,11 @@ class _PlanEdges:
         self._known = known
         self._executions: dict[str, dict[int, None]] = {}
 
-    def add(self, execution: int, names: Sequence[DatasetName | _Unknown]) -> int:
+    def add(self, execution: int, names: Iterable[DatasetName | str]) -> int:
         """Add those of one execution that no event names; return how many they are."""
         added = 0
         for name in names:
-            if isinstance(name, _Unknown):
+            if isinstance(name, str):
                 continue
             if name.urn not in self._executions:
                 dataset = self._known.setdefault(name.urn, JobDataset(name, edge_properties={"source": SPARK_PLAN}))
@@ -318,10 +294,11 @@ class _ReportedNames:
     def _tables_of_databases(self) -> DatabaseTables:
         return DatabaseTables(self.paths)
 
-    def resolve(self, named: PlanDataset) -> DatasetName | _Unknown:
+    def resolve(self, named: PlanDataset) -> DatasetName | str:
+        """Return the dataset of a plan's table; the table's name if events do not name it."""
         dataset = self.dataset(named)
         name = self.namer.name(dataset) if dataset is not None else None
-        return name or _Unknown(named.table or named.path or named.relation)
+        return name or named.table or named.path or named.relation
 
     def dataset(self, named: PlanDataset) -> DatasetId | None:
         if named.topic:
@@ -368,14 +345,14 @@ def with_lineage_of_plans(
     namer = DatasetNamer(settings, symlinks)
     names = _reported_names(application, namer, symlinks, logged.default_fs)
     columns = _ReportedColumns(names, namer)
-    by_id, by_time = {run.run_id: run for run in application.runs}, _by_time(application.runs)
+    by_id = {run.run_id: run for run in application.runs}
+    by_moment = _runs_by_moment(application.runs)
     has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
     plans = PlanColumns()
     filled: dict[str, RunState] = {}
     added: dict[str, RunState] = {}
     for parts in logged.root_executions():
-        times = {time for part in parts for time in (("start", part.start_ms), ("end", part.end_ms))}
-        matched = {run.run_id for time in times for run in by_time.get(time, ())}
+        matched = {run_id for part in parts for moment in part.moments for run_id in by_moment.get(moment, ())}
         # Drop column lineage from columns that their table lacks: databases compute some columns.
         runs = {run_id: filled.get(run_id) or with_known_columns(by_id[run_id]) for run_id in sorted(matched)}
         is_silent = (
@@ -450,14 +427,11 @@ def _reads_of_driver(application: Application, logged: LoggedApplication, names:
             )
 
 
-def _by_time(runs: Iterable[RunState]) -> dict[tuple[str, int | None], list[RunState]]:
-    found: dict[tuple[str, int | None], list[RunState]] = {}
+def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
+    found: dict[Moment, set[str]] = {}
     for run in runs:
-        if run.is_query and not run.failure and not run.refused:
-            if run.started:
-                found.setdefault(("start", run.start_ms), []).append(run)
-            if run.ended:
-                found.setdefault(("end", run.end_ms), []).append(run)
+        for moment in moments_of(run) if run.is_query and not run.failure and not run.refused else ():
+            found.setdefault(moment, set()).add(run.run_id)
     return found
 
 
@@ -509,7 +483,7 @@ class _ReportedColumns:
         """
         written: dict[PlanDataset, WrittenColumns] = {}
         for sink, columns_of_sink in found.written if runs else ():
-            written.setdefault(sink, {}).update(self._expanded(columns_of_sink))
+            written.setdefault(sink, {}).update(with_cloned(columns_of_sink, self.names.columns))
         outputs = _Outputs(runs, self.namer)
         for sink, columns_of_sink in written.items():
             self._fill(outputs, sink, columns_of_sink, found, of_rows=of_rows)
@@ -572,15 +546,6 @@ class _ReportedColumns:
         edges = (edge for state in states if state.columns is not None for edge in state.columns.direct_edges())
         reported = {pair(*named) for edge in edges for named in product(edge.downstreams, edge.upstreams)}
         return lambda column, source: pair(column, source) not in reported
-
-    def _expanded(self, written: WrittenColumns) -> WrittenColumns:
-        """Return the columns with those of a cloned table, as far as events name them."""
-        return {
-            name: {ColumnSource(source.dataset, name): derivation}
-            for column, sources in written.items()
-            for source, derivation in (sources.items() if column == ALL else ())
-            for name in self.names.columns(source.dataset)
-        } or {column: sources for column, sources in written.items() if column != ALL}
 
     def _upstreams(
         self, sources: Iterable[ColumnSource], queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]], target: object
