@@ -1,8 +1,4 @@
-"""Reading of Spark's own event logs, which describe streaming queries and SQL executions better than OpenLineage.
-
-Logs are streamed in bounded memory, and reduced to the events and keys that matter for lineage. Problems are in the
-report, never an exception.
-"""
+"""Reads Spark's own event logs in bounded memory, reduced to the events and keys that matter for lineage."""
 
 from __future__ import annotations
 
@@ -41,12 +37,12 @@ _LIBRARIES = {"zstd": "zstandard", "lz4": "cramjam", "snappy": "cramjam", "lzf":
 
 
 class _LogFolder(Protocol):
-    """Folder of event logs. Its files have names relative to it, with ``/`` between parts."""
+    """Folder of event logs, whose files have names relative to it."""
 
     def files(self, names: Collection[str] | None) -> Iterable[str]:
-        """Yield the names of files. A rolled log without files is a name that ends with ``/``.
+        """Yield the names of files, and those of folders of rolled logs with a ``/`` at the end.
 
-        :param names: names of the wanted logs, as files spell them; others may be left out. ``None`` for all.
+        :param names: wanted logs, as files spell them; ``None`` for all.
         :raises OSError: if the folder cannot be listed.
         """
 
@@ -81,9 +77,8 @@ _CLOCKS_MS = 600_000
 class LogObjects:
     """Event logs in an object store, where a file appears when Spark closes it.
 
-    :param uri: address of their folder, as :data:`~.event_objects.OpenStore` takes it; without secrets.
-    :param open_store: opens the store at the first request.
-    :param since_ms: start of the attempt, in ms since the epoch: logs that were closed before it are not opened.
+    :param uri: address of their folder, without secrets.
+    :param since_ms: start of the attempt: logs that were closed before it are not opened.
     """
 
     uri: str
@@ -120,10 +115,7 @@ class LogObjects:
         return open_object(self._store(), f"{self._folder}/{name}")
 
     def load_client(self) -> None:
-        """Load the client of the store, by the first request to it.
-
-        :raises OSError: if the store does not answer.
-        """
+        """Load the client of the store by a first request; raises OSError if the store does not answer."""
         self._store().stored(f"{self._folder}/{_ROLLED}none")
 
     def __str__(self) -> str:
@@ -135,9 +127,7 @@ LogPlace: TypeAlias = "Path | LogObjects"
 
 
 def _open_log(folder: _LogFolder, name: str) -> IO[bytes] | io.BufferedReader:
-    """Open a file of an event log for reading decompressed bytes.
-
-    A compressed file that ends early, because its driver was killed, is read as far as it goes.
+    """Open a file of an event log for decompressed bytes; one that its killed driver cut off is read as far as it goes.
 
     :raises OSError: if the file cannot be opened, or its codec cannot be read here.
     """
@@ -171,11 +161,7 @@ _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 
 
 def _decompressed_lz4(stream: IO[bytes]) -> Generator[bytes]:
-    """Yield the blocks of ``LZ4BlockOutputStream`` of lz4-java, which Spark writes.
-
-    :raises DamagedFileError: if it is not valid.
-    :raises EOFError: if it is cut off.
-    """
+    """Yield the blocks of lz4-java's ``LZ4BlockOutputStream``; raises DamagedFileError, or EOFError at a cut."""
     import cramjam
 
     while header := stream.read(_LZ4_HEADER.size):
@@ -192,11 +178,7 @@ def _decompressed_lz4(stream: IO[bytes]) -> Generator[bytes]:
 
 
 def _decompressed_snappy(stream: IO[bytes]) -> Generator[bytes]:
-    """Yield the blocks of ``SnappyOutputStream`` of snappy-java, which Spark writes.
-
-    :raises DamagedFileError: if it is not valid.
-    :raises EOFError: if it is cut off.
-    """
+    """Yield the blocks of snappy-java's ``SnappyOutputStream``; raises DamagedFileError, or EOFError at a cut."""
     import cramjam
 
     while begin := stream.read(4):
@@ -233,10 +215,7 @@ _ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_CODECS}))?(?P<co
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 _STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
-"""Prefix of the names of a streaming query's events."""
 _SQL_EVENTS = "org.apache.spark.sql.execution.ui.SparkListener"
-"""Prefix of the names of a SQL execution's events."""
-
 _QUERY_KEYS = ("id", "runId", "name", "timestamp", "progress", "exception")
 _EXECUTION_KEYS = (
     "executionId", "rootExecutionId", "description", "physicalPlanDescription", "time", "errorMessage", "jobGroupId",
@@ -269,8 +248,8 @@ _HEAD_LINES = 8
 class LogLimits:
     """Limits on reading an event log.
 
-    :param max_event_bytes: size of the longest line; a longer one is skipped and never held in memory.
-    :param max_text_chars: number of characters that are kept of a description, a plan or an exception.
+    :param max_event_bytes: longer lines are skipped and never held in memory.
+    :param max_text_chars: how much is kept of a description, a plan or an exception.
     """
 
     max_event_bytes: int = 64 * 1024 * 1024
@@ -287,8 +266,8 @@ class _ApplicationLog:
     """Event log of one application, or of one of its attempts.
 
     :param name: id of the application as Spark spells it in file names, with the attempt if there are several.
-    :param parts: names of its files in the folder, in the order in which they were written.
-    :param in_progress: the driver did not close it: it runs, or was killed.
+    :param parts: names of its files, in the order in which they were written.
+    :param in_progress: the driver runs, or was killed.
     """
 
     name: str
@@ -300,18 +279,15 @@ class _ApplicationLog:
 class EventLog:
     """Events of streaming queries, SQL executions and applications that Spark logged in a folder: iterate over it once.
 
-    The folder is on a disk or in an object store.
+    An event is decoded JSON, reduced to the keys that matter for lineage. The events of an application begin with its
+    ``SparkListenerApplicationStart``. Counts and problems are final after the iteration, which raises no error.
 
-    An event is decoded JSON, reduced to the keys that matter for lineage; ``Event`` is its full name. The events of an
-    application begin with its ``SparkListenerApplicationStart``. Files are opened during iteration; counts and problems
-    are final when it has ended.
-
-    :param application_ids: ids of the applications whose logs are read; ``None`` for all.
+    :param application_ids: applications whose logs are read; ``None`` for all.
     :param deadline: returns ``True`` when the time is up; called between lines.
-    :param attempt: only logs of applications with this value of :data:`ATTEMPT_PROPERTY` are read; ``None`` for all.
+    :param attempt: reads only logs with this value of :data:`ATTEMPT_PROPERTY`; ``None`` for all.
     :ivar logs: applications whose logs were found.
-    :ivar events: number of events that were yielded.
-    :ivar problems: logs that were not read to their ends, and why, for people.
+    :ivar events: number of yielded events.
+    :ivar problems: logs that were not read to their ends, and why.
     """
 
     def __init__(
@@ -392,10 +368,7 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
 
 
 def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
-    """Return the event logs in a folder, sorted by name.
-
-    :raises OSError: if the folder cannot be listed.
-    """
+    """Return the event logs in a folder, sorted by name; raises OSError if it cannot be listed."""
     wanted = None if application_ids is None else {_file_name(application_id) for application_id in application_ids}
     files: dict[str, list[str]] = {}
     for file in folder.files(wanted):
@@ -418,10 +391,7 @@ def _is_wanted(name: str, names: Collection[str] | None) -> bool:
 
 
 def _followable_name(part: str) -> str | None:
-    """Return the name that a part of a log keeps when it is closed.
-
-    ``None`` for a part that is compressed or compacted, because it is not written line by line.
-    """
+    """Return the name that a part keeps when it is closed; ``None`` if it is compressed or compacted, not lines."""
     name = part.removesuffix(_IN_PROGRESS)
     return None if re.search(rf"\.(?:{_CODECS}|compact)$", name) else name
 
@@ -545,8 +515,8 @@ class LogFollower:
     def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         """Yield the wanted events that were logged since, decoded and reduced.
 
-        :param application_ids: ids of the applications whose logs are read; ``None`` for all.
-        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
+        :param application_ids: applications whose logs are read; ``None`` for all.
+        :param stop: called between lines; ``True`` leaves the rest for the next call.
         """
         try:
             logs = _find_logs(_DiskFolder(self._folder), application_ids)

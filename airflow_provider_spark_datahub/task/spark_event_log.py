@@ -1,8 +1,4 @@
-"""Spark's own event log of one attempt.
-
-A log that was enabled for lineage is next to the event file, and is read and removed with them. A log that the
-user enabled is read and kept.
-"""
+"""Spark's own event log of one attempt: removed after reading if it was enabled for lineage, else kept."""
 
 from __future__ import annotations
 
@@ -23,13 +19,11 @@ if TYPE_CHECKING:
 
 
 class SparkEventLog:
-    """Event log of a job, with its streaming queries, lost executions, and jobs that the listener did not see.
+    """Event log of a job.
 
-    :param folder: folder of the log, or its address in an object store; ``None`` if there is none, or before
-        :meth:`inject` is called.
+    :param folder: folder of the log, or its address in an object store; ``None`` before :meth:`inject`.
     :param is_own: whether the folder belongs to this job alone.
     :param events_file: the attempt's event file, whose path marks its log among others in the user's folder.
-    :param open_store: opens the object store at a URI.
     :param since_ms: start of the attempt, in ms since the epoch.
     :ivar problems: why the log, or a part of it, cannot be read.
     """
@@ -69,8 +63,8 @@ class SparkEventLog:
         """Return the submission with an event log next to the event file, or unchanged if there can be none.
 
         :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
-        :param connection: id of the connection to the store of the user's log; empty for the store's own defaults, and
-            ``None`` if such a log is not to be read.
+        :param connection: id of the connection to the store of the user's log; empty for the store's defaults,
+            ``None`` to leave such a log unread.
         """
         injection = inject_event_log(
             submission, event_log_folder(events_file), local_driver=local_driver, reads_s3=connection is not None
@@ -104,10 +98,9 @@ class SparkEventLog:
                 self.folder.load_client()
 
     def follow(self, converter: Converter, stop: Callable[[], bool]) -> int:
-        """Hand events that were logged since the last call to the converter, while the job runs.
+        """Hand new events to the converter while the job runs, and return their number.
 
         :param stop: called between events; True leaves the rest for the next call.
-        :returns: the number of events.
         """
         if not isinstance(self.folder, Path):
             # A store shows a file only after Spark has closed it, mostly at the end of the job.

@@ -60,11 +60,10 @@ class StreamingQuery:
 
     :param id: the query's id, which its checkpoint keeps over all runs.
     :param run_id: a UUID in lower case.
-    :param name: the name that the user gave the query, or empty.
+    :param name: the user's name of the query, or empty.
     :param progress: the latest ``StreamingQueryProgress``; empty before the first.
-    :param sources: descriptions of the sources in every progress, each with its latest offset.
+    :param sources: descriptions of the sources, each with its latest offset.
     :param sinks: descriptions of the sink (normally one).
-    :param rows: rows read in all progresses.
     :param last_ms: the latest known time of the run; its end if it has ended.
     :param failure: the exception that ended the run, or empty.
     """
@@ -121,11 +120,10 @@ Moment = tuple[str, int]
 class SqlExecution:
     """One SQL execution. Times are in ms since the epoch.
 
-    :param description: the call site or the job description that the user set, without secrets.
+    :param description: the call site or the user's description of the job, without secrets.
     :param plan: the physical plan as text; empty for later micro-batches of a streaming query.
-    :param root_id: the id of the outermost execution around this one, or of this one.
-    :param query_run_id: the run id of the streaming query if this is one of its micro-batches, or empty.
-    :param end_ms: ``None`` if the execution has not ended.
+    :param root_id: the outermost execution around this one, or this one.
+    :param query_run_id: the run of the streaming query that this is a micro-batch of, or empty.
     :param failure: the error that it ended with, without secrets; empty if it succeeded.
     :param worked: Spark ran a job for it.
     """
@@ -167,10 +165,7 @@ def moments_of(run: RunState) -> Iterator[Moment]:
 class LoggedApplication:
     """An application as its event log describes it. Times are in ms since the epoch.
 
-    :param id: Spark's application id, e.g. ``application_1700000000000_0001``.
     :param default_fs: Hadoop's ``fs.defaultFS``, e.g. ``file:///``; empty if it is not known.
-    :param user: who ran it.
-    :param spark_version: e.g. ``4.1.0``; empty if it is not known.
     :param properties: those of Spark's and Hadoop's properties that the log's reader kept.
     :param queries: runs of streaming queries by run id.
     :param executions: SQL executions by id.
@@ -178,7 +173,7 @@ class LoggedApplication:
     :param plan_chars: length of all plans that were kept.
     :param has_jobs: the log holds at least one of the application's Spark jobs.
     :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
-    :param forgotten: outermost executions that are no longer complete in ``executions``, without micro-batches: whether
+    :param forgotten: outermost executions without micro-batches that ``executions`` no longer has whole: whether
         OpenLineage reported them, by id.
     """
 
@@ -207,10 +202,7 @@ class LoggedApplication:
         )
 
     def kept_plan(self, plan: str, query_run_id: str) -> str:
-        """Count an execution, and return its plan; empty for a streaming query's executions after its first ones.
-
-        When the kept plans become too long in all, long ones are cut at their ends.
-        """
+        """Count an execution and return its plan: empty after a query's first micro-batches, cut when all are too long."""
         if query_run_id:
             self.micro_batches[query_run_id] = self.micro_batches.get(query_run_id, 0) + 1
             if self.micro_batches[query_run_id] > _PLANS_OF_QUERY:
@@ -268,8 +260,8 @@ class LoggedApplication:
     def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str]]:
         """Return the ids of runs whose execution failed, had no inner execution, or wrote no file as it should have.
 
-        Commands that write through another execution, such as Delta's, have an inner execution whenever they write. A
-        run belongs to the execution that began and ended in the same milliseconds; if several did, they must agree.
+        Commands that write through another execution, such as Delta's, have an inner execution whenever they write. If
+        several executions have a run's times, they must agree.
         """
         failed: set[str] = set()
         single: set[str] = set()
@@ -316,7 +308,6 @@ class SparkLog:
 
     An application's events begin with its ``SparkListenerApplicationStart``. Unknown and malformed events are ignored.
 
-    :ivar applications: in the order of their logs.
     :ivar latest_ms: the latest time in the log, in ms since the epoch.
     """
 
@@ -371,11 +362,10 @@ class SparkLog:
 
     def _application_started(self, event: JsonObject) -> None:
         start_ms = self.latest_ms = _time(event.get("Timestamp"))
-        id_, name = as_text(event.get("App ID")), as_text(event.get("App Name"))
         self.applications.append(
             LoggedApplication(
-                id_,
-                name,
+                as_text(event.get("App ID")),
+                as_text(event.get("App Name")),
                 start_ms,
                 default_fs=self._default_fs,
                 user=as_text(event.get("User")),
@@ -505,10 +495,9 @@ def location_of(path: str, default_fs: str) -> DatasetId:
 
 
 def dataset_of(path: str, default_fs: str) -> DatasetId:
-    """Return the dataset of files at a path. OpenLineage cuts folders of partitions and dates from the end of its name.
+    """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
 
-    The rules are those of its ``DatasetNameTrimmer`` classes (since 1.39): ``k=v``, dates, ``2026/01`` and
-    ``2026/01/31``.
+    The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
     """
     location = location_of(path, default_fs)
     folders = location.name.split("/")

@@ -1,11 +1,6 @@
-"""RunEvents of an application that OpenLineage's listener did not see, made from Spark's own event log.
+"""Makes the RunEvents that OpenLineage's listener would have sent, from Spark's event log of an application without it.
 
-An application that ran without the listener has no OpenLineage events. Its SQL executions, with their times, errors and
-physical plans, are in Spark's event log. This module turns them into the RunEvents that the listener would have sent.
-The rest of the conversion treats them as usual: the same URNs, the same jobs, the same runs.
-
-Names follow OpenLineage's rules: a file by its path; a table in its metastore's warehouse by its location, with the
-table as symlink; a table elsewhere by its location.
+Names follow OpenLineage's rules: a file or table by its location, with the table of a metastore's warehouse as symlink.
 """
 
 from __future__ import annotations
@@ -67,11 +62,10 @@ _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
 def events_of_plans(application: LoggedApplication) -> Iterator[dict[str, Any]]:
-    """Yield the RunEvents of an application, in the order of their times: its own, and those of its SQL executions.
+    """Yield the RunEvents of an application and its SQL executions, in the order of their times.
 
-    An execution and its parts are one run. Executions that neither read nor write a dataset with a name have none.
-    Micro-batches are left out, unless a function of the job wrote their rows: their streaming queries have jobs of
-    their own.
+    An execution and its parts are one run; one without datasets has none. Micro-batches are left out, unless a function
+    of the job wrote their rows: their streaming queries have jobs of their own.
     """
     writer = _Writer(application)
     events = [*writer.own_events()]
@@ -86,8 +80,7 @@ def events_of_plans(application: LoggedApplication) -> Iterator[dict[str, Any]]:
 def unnamed_sources(application: LoggedApplication) -> list[str]:
     """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
 
-    These are tables of catalogues whose location the log does not show, tables behind JDBC (Spark hides the address),
-    and other kinds of scans, under Spark's name for them.
+    These are tables of catalogues without a known location, tables behind JDBC, and other kinds of scans.
     """
     names = _Names(application)
     found = {f"the target of {method} (an RDD)" for method in application.rdd_writes}

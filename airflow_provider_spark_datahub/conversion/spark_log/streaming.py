@@ -1,7 +1,7 @@
 """Streaming queries as jobs of their own, beside the batch job of their application.
 
 Spark's event log names each query with its sources and sinks. OpenLineage's runs of its micro-batches add the rest:
-static sides of joins, writes in ``foreachBatch``, column lineage. See "Structured Streaming" in docs/conversion.md.
+static sides of joins, writes in ``foreachBatch``, column lineage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Lineage that OpenLineage did not report: lost SQL executions, columns, and tables without a name.
-
-Lost executions are in Spark's own event log and in no OpenLineage event; the text of their physical plans names the
-files and tables that they read and wrote. Unreported tables belong to catalogues that OpenLineage cannot name.
-"""
+"""Lineage that physical plans show and OpenLineage did not report: lost SQL executions, columns, and tables."""
 
 from __future__ import annotations
 
@@ -89,8 +85,8 @@ _END_OF_TREE = "\n\n\n"
 def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
     """Return the executions of an application that wrote data and that OpenLineage did not report.
 
-    To give no false alarm, this leaves out micro-batches (their query's progress names source and sink), failed
-    executions, and parts of a reported execution. An execution and its parts count once.
+    Micro-batches, failed executions and parts of a reported execution do not count; an execution and its parts count
+    once.
 
     :param applications: reported applications, the logged one among them.
     """
@@ -122,7 +118,6 @@ def _wrote_data(execution: SqlExecution) -> bool:
 class LostLineage:
     """Lost executions of applications and, with ``capture_lost_executions``, the edges that their plans name.
 
-    :param symlinks: the tables behind paths.
     :ivar executions: the lost executions. Once :meth:`add_edges` has seen their jobs, their reasons name the edges.
     :ivar unreported_tables: tables that other executions read or wrote, and that no event names.
     """
@@ -334,13 +329,10 @@ def with_lineage_of_plans(
     settings: LineageSettings,
     symlinks: Mapping[DatasetId, DatasetId],
 ) -> Application:
-    """Return the application with lineage of reported executions that their plans show and OpenLineage does not report.
+    """Return the application with lineage that plans of reported executions show and OpenLineage does not report.
 
     Plans add columns of outputs without column lineage, outputs of queries without outputs (an INSERT into several
-    tables), and the inputs of queries that only returned rows to the driver. A run belongs to the execution that began
-    or ended in the same millisecond, and a sink of the plan is the run's output of that name.
-
-    :param symlinks: the tables behind paths.
+    tables), and the inputs of queries that only returned rows to the driver.
     """
     namer = DatasetNamer(settings, symlinks)
     names = _reported_names(application, namer, symlinks, logged.default_fs)
@@ -641,10 +633,8 @@ def _unreported_tables(
 ) -> tuple[str, ...]:
     """Return the tables that plans of writing executions name but no event of the application does.
 
-    Only tables outside the session's catalogue are compared: their names show the catalogue. The comparison uses table
-    and database only, because events spell the rest as the catalogue does.
-
-    :param symlinks: the tables behind paths.
+    Only tables outside the session's catalogue are compared, by table and database: events spell the rest as the
+    catalogue does.
     """
     datasets = {dataset for run in application.runs for dataset in (*run.inputs, *run.outputs)}
     datasets |= {symlinks[dataset] for dataset in datasets if dataset in symlinks}
