@@ -202,7 +202,7 @@ class LoggedApplication:
         )
 
     def kept_plan(self, plan: str, query_run_id: str) -> str:
-        """Count an execution and return its plan: empty after a query's first micro-batches, cut when all are too long."""
+        """Count an execution and return its plan: none after a query's first micro-batches, cut if all are too long."""
         if query_run_id:
             self.micro_batches[query_run_id] = self.micro_batches.get(query_run_id, 0) + 1
             if self.micro_batches[query_run_id] > _PLANS_OF_QUERY:
