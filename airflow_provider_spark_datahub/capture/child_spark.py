@@ -2,9 +2,7 @@
 
 Spark's scripts and PySpark source ``spark-env.sh`` of ``SPARK_CONF_DIR`` before they start Java.
 :meth:`ChildInjection.write` writes a folder with another ``spark-env.sh``. It sources the user's own one, and then
-calls :func:`_rewrite` in this Python, which adds the listener to the arguments. So each Spark keeps its configuration,
-gets the jar for its version, and writes an event file of its own: two Sparks that append to one file tear each other's
-lines.
+calls :func:`_rewrite` in this Python, which adds the listener to the arguments. Each Spark has its own event file.
 """
 
 from __future__ import annotations
@@ -92,7 +90,6 @@ class ChildInjection:
     """Configuration of the listener for all Sparks below one attempt.
 
     :param events_folder: absolute folder of their event files, one for each Spark.
-    :param openlineage_jar: see :func:`choose_jar`.
     :param class_archives: folder of archives of Java classes; ``None`` for none.
     :param event_log: absolute folder for Spark's own event logs, which exists; ``None`` for none.
     """
@@ -112,9 +109,7 @@ class ChildInjection:
         The user's own configuration stays in effect, from ``SPARK_CONF_DIR`` or from each Spark's home.
 
         :param folder: an empty folder whose path has no blank: Spark's scripts do not quote it.
-        :param env: environment of the child processes, which is not changed.
         :returns: the variables to set in it; ``None`` to remove one.
-        :raises OSError: if the folder cannot be written.
         :raises InjectionError: if its path holds a blank.
         """
         if re.search(r"\s", str(folder)):

@@ -1,9 +1,8 @@
 """Archives of Spark's and the listener's Java classes, which a driver's Java maps instead of loading each class.
 
 This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one Java, one Spark, and
-one beginning of the class path. Java refuses archives after a folder that is not empty, so the class path begins with
-Spark's jars, and the configuration folder comes after them. Both orders find the same files: an archive is not used if
-a name in the configuration folder is also in a jar.
+one beginning of the class path. Java refuses archives after a folder that is not empty, so Spark's jars come before
+the configuration folder; an archive is not used if a name in that folder is also in a jar.
 
 A mapped archive is code. It is used only if nobody but this user (or root) could have written it.
 """

@@ -1,11 +1,8 @@
 """Events of one session of a Spark Connect server, out of the event file of the whole server.
 
-All clients of a server share one Spark application, and so one listener. Spark describes each job that a client starts
-as ``Spark Connect - session_id: "…"``, and OpenLineage sends that description with the job. A client names its session
-in its connection string (``sc://host:15002/;session_id=<uuid>``), so an attempt knows which events are its own.
-
-The events of a session become those of an application of its own, whose run is the session: tasks that share a server
-share neither a Spark run nor a DataJob.
+All clients of a server share one Spark application, and so one listener. A client names its session in its connection
+string (``sc://host:15002/;session_id=<uuid>``), and Spark describes each job with it. The events of a session become
+those of an application of its own, whose run is the session.
 """
 
 from __future__ import annotations

@@ -74,8 +74,6 @@ class CollectLimits(msgspec.Struct, frozen=True):
 class QuarantinedLine(msgspec.Struct, frozen=True):
     """Line that does not hold an event.
 
-    :param source: path of the file.
-    :param line: number of the line; the first is 1.
     :param offset: position of the line's first byte.
     :param reason: message for people, without any of the line's content.
     """
@@ -90,7 +88,6 @@ class CollectionReport(msgspec.Struct):
     """Counts and outcome of reading, filled while events are iterated and final when the iteration has ended.
 
     :param lines: number of lines, including blank and bad ones.
-    :param bytes_read: number of bytes in all files.
     :param torn: number of files whose last line is cut off. A torn line does not count as bad.
     :param quarantined: the first bad lines; :attr:`quarantined_count` counts all of them.
     :param detail: file, and error of the operating system if there was one.

@@ -82,8 +82,6 @@ class LineageInjection:
 
     :param events_file: absolute path of the attempt's event file, on the driver's machine, or address of its folder in
         an object store (``s3://bucket/folder``).
-    :param parent: the task run.
-    :param root: the DAG run.
     :param namespace: namespace of the Spark jobs; ``None`` for OpenLineage's default.
     :param facets: whether the listener sends a facet, by the facet's name.
     :param endpoint: address of an S3 server other than Amazon's, as the driver reaches it.

@@ -209,7 +209,6 @@ class JarChoice(msgspec.Struct, frozen=True):
 
     :param class_path: absolute paths to add to the driver's class path, which no executor fetches.
     :param jars: paths or URIs to add to the job's jars, which every executor fetches.
-    :param packages: Maven coordinates to add to the job's packages.
     :param origin: source of the jar, for the log.
     """
 

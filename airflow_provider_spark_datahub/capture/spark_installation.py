@@ -39,7 +39,6 @@ class SparkInstallation(msgspec.Struct, frozen=True):
     """Spark installation on this machine.
 
     :param home: its ``SPARK_HOME``; for pip's pyspark the package folder.
-    :param jars: folder of its jars.
     :param spark_version: such as ``4.3.0``; ``None`` if its jars do not say.
     :param scala_version: decides which OpenLineage jar fits.
     :param conf_dir: folder of ``spark-defaults.conf``; it need not exist.

@@ -140,14 +140,11 @@ def _abandoned(path: Path) -> Iterator[list[Path]]:
 class Submission:
     """Arguments of one ``spark-submit`` call that concern listeners, jars and Spark properties.
 
+    Lists are separated by commas, as on the command line.
+
     :param properties: the ``--conf`` properties; values may be of any type, spark-submit sees their ``str()``.
-    :param jars: the ``--jars`` option, comma-separated.
-    :param packages: the ``--packages`` option, comma-separated Maven coordinates.
-    :param driver_class_path: the ``--driver-class-path`` option.
     :param application: the script or jar that is submitted, if it is known.
-    :param repositories: the ``--repositories`` option, comma-separated URLs.
-    :param base_properties: properties of lower priority: those of ``--properties-file`` or ``spark-defaults.conf``.
-    :param base_file: the file that they come from.
+    :param base_properties: those of ``--properties-file`` or ``spark-defaults.conf``; :attr:`base_file` is its path.
     :param private: names of :attr:`properties` whose values everyone could read on a command line: :meth:`hand_over`.
     :param replaceable: Spark surely reads :attr:`base_file` and nothing else below ``--conf``, so that a copy with more
         properties can take its place.

@@ -53,10 +53,8 @@ class RejectedEdge(msgspec.Struct, frozen=True):
 class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     """Problems of one job, or of a whole conversion. None of them stops the conversion.
 
-    :param rejected_events: how many events could not be converted.
     :param rejections: the reasons, at most :data:`MAX_LISTED`.
     :param lost_executions: SQL executions in Spark's event log without an OpenLineage event.
-    :param unusable_datasets: datasets without a valid URN, with the reason.
     :param truncations: how many texts or edges exceeded a limit, by kind.
     :param column_gaps: reasons why statements have no column lineage.
     :param unreported_queries: queries that wrote tables which no event names.

@@ -128,7 +128,6 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     :param type: event type in upper case.
     :param time_ms: ``eventTime`` in ms since the epoch; ``None`` if it is missing or unreadable.
-    :param run_id: run id in lower case.
     :param job: the job, which the events of a run share.
     """
 

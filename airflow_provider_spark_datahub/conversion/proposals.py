@@ -26,7 +26,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     """DataHub's MetadataChangeProposal, without its generated classes: one aspect of one entity.
 
     :param entity_type: type as in the entity's URN, e.g. ``dataJob``.
-    :param aspect_name: e.g. ``dataJobInfo``.
     :param content: the :attr:`aspect`; ``None`` if only its line is known.
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
     :param line: of an ``UPSERT``: result of :meth:`to_json` in UTF-8, if it is known.

@@ -235,7 +235,6 @@ class TaskAttempt:
         The run of a query stays a child of its application's or Hive session's run. A run whose events have no kind or
         data interval gets the DAG run's.
 
-        :param sessions: URNs of the sessions' runs.
         """
         runs = {job.run_urn for job in jobs} | set(sessions)
         return [_attached(job, self, runs) for job in jobs]

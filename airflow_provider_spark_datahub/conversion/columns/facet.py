@@ -46,9 +46,7 @@ class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
     """Output columns and the input columns that they come from.
 
     :param downstreams: columns of the output; several if the inputs act on all rows.
-    :param upstreams: input columns, without repetition.
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
-    :param confidence: the default is the Java listener's.
     """
 
     downstreams: tuple[str, ...]

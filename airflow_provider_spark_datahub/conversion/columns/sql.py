@@ -105,9 +105,7 @@ def columns_of_statement(
     Other statements are refused: a query does not show which table the job wrote its result to.
 
     :param resolve: finds a table by name. A table that it does not find may be a view, so the statement is refused.
-    :param steps: steps that all statements of an application share.
     :raises StatementError: if a table or a column is not certain, or the statement takes too many steps.
-    :raises _NoSqlglotError: if sqlglot is not installed.
     """
     with _parser(statement, steps or Steps()) as parse_one:
         parsed = parse_one(statement, dialect=dialect)

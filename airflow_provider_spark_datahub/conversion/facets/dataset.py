@@ -324,9 +324,7 @@ _IndexedFacets = Mapping[str, tuple[int, JsonObject]]
 class DatasetMetadata:
     """Documentation, owners and tags of a dataset.
 
-    :param description: empty if there is none.
     :param owners: URN and type (DataHub's ``OwnershipType``) of each.
-    :param tags: URNs of the dataset's tags.
     :param field_tags: URNs of the tags of its fields, by the field's name.
     """
 

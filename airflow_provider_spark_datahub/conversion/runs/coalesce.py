@@ -45,7 +45,7 @@ _ADAPTIVE = (
 )
 # The last version in which this was seen, by its first two numbers.
 _LAST_WITHOUT_ADAPTIVE = (1, 53)
-FLOW_TIMES = ("startedAt", "finishedAt")
+_FLOW_TIMES = ("startedAt", "finishedAt")
 """Properties of a coalesced flow: begin and end of its application."""
 JOB_TIMES = ("startTime", "endTime")
 """The same for a coalesced job."""
@@ -99,9 +99,7 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
     """Run of a job. Times are in ms since the epoch.
 
     :param result: ``None`` if no end of the run is known.
-    :param parent_urn: the parent run's DataProcessInstance.
     :param is_application: it is the run of an application, not of a query.
-    :param session_properties: properties of the Hive session.
     :param execution_counts: properties with the number of SQL executions in Spark's event log, in all and with lineage.
     """
 
@@ -179,7 +177,7 @@ class CoalescedJob:
             flow=self._flow,
             id=self._id,
             name=self._name,
-            flow_properties=flow_properties | time_properties(FLOW_TIMES, start_ms, known_end_ms),
+            flow_properties=flow_properties | time_properties(_FLOW_TIMES, start_ms, known_end_ms),
             properties=job_properties | time_properties(JOB_TIMES, start_ms, known_end_ms),
             description=next((limit.text(run.description) for run in runs if run.description), None),
             owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
@@ -282,7 +280,7 @@ class _SharedJobEdges:
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
-    """Return start and end, if they are known, as ISO instants under :data:`FLOW_TIMES` or :data:`JOB_TIMES`."""
+    """Return start and end, if they are known, as ISO instants under :data:`_FLOW_TIMES` or :data:`JOB_TIMES`."""
     times = zip(names, (start_ms, end_ms), strict=True)
     return {name: iso_instant(time_ms) for name, time_ms in times if time_ms is not None}
 
@@ -443,7 +441,7 @@ class SingleEvents:
         # The plan of a query is long, and no two queries share one: it is not remembered.
         read = _properties if settings.capture_spark_plan else _remembered_properties
         layers, longest = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), settings.max_string_length
-        return read(layers.job, JOB_TIMES, longest), read(layers.flow, FLOW_TIMES, longest)
+        return read(layers.job, JOB_TIMES, longest), read(layers.flow, _FLOW_TIMES, longest)
 
     def _lineage(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
         if self._settings.capture_operations or self._settings.capture_test_results:

@@ -57,8 +57,7 @@ def with_effects(
 ) -> Application:
     """Return the application without the writes that never happened; it is not checked if its own run is not known.
 
-    - A failure spreads to the query around the failed query, such as a CREATE TABLE AS SELECT, whose own events say
-      COMPLETE.
+    - A failure spreads to the query around the failed one, whose own events say COMPLETE (CREATE TABLE AS SELECT).
     - A write of files without any Spark job and without statistics was refused, as its target exists, and read nothing.
     - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a query that wrote.
     - If the driver is stopped (SIGTERM), the query that was running completes after the application's end, under

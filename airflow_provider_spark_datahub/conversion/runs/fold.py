@@ -73,7 +73,6 @@ class DatasetState(msgspec.Struct, gc=False):
     """State of a dataset in one run. The last event with a facet wins.
 
     :param schema: the ``schema`` facet, decoded or as compressed text.
-    :param previous: the old name of a renamed dataset.
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param gap: why Spark's plan does not show where its rows come from.

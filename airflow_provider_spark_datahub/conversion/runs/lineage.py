@@ -72,9 +72,7 @@ _WRITTEN = "INSERT"
 class Operation(msgspec.Struct, frozen=True):
     """Operation of one run on one dataset. Times are in ms since the epoch.
 
-    :param dataset: its URN.
     :param kind: one of DataHub's ``OperationType``.
-    :param previous: the old URN of a renamed dataset.
     :param partitions: the affected partitions, if they are known.
     """
 
@@ -211,7 +209,6 @@ class Lineage(msgspec.Struct, gc=False):
         """Return the lineage of an application's runs.
 
         :param reported: the runs as their events describe them.
-        :param diagnostics: receives what could not be converted.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         """
