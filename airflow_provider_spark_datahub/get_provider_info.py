@@ -67,112 +67,23 @@ def _connection_types() -> list[dict[str, Any]]:
     return own if datahub_plugin_is_installed() else [_REST, _KAFKA, _FILE, *own]
 
 
-def _option(description: str, default: str, kind: str = "string", example: str | None = None) -> dict[str, Any]:
-    return {"description": description, "version_added": "0.1.0", "type": kind, "example": example, "default": default}
-
-
 def _config() -> dict[str, Any]:
+    from airflow_provider_spark_datahub.task import OPTIONS
+
     return {
         "spark_datahub": {
-            "description": "Defaults of SparkSubmitDatahubOperator; each is an argument of the operator, too.",
+            "description": "Defaults of SparkSubmitDatahubOperator; most are arguments of the operator, too.",
             "options": {
-                "enabled": _option("Whether the operator collects lineage at all.", "True", "boolean"),
-                "auto": _option(
-                    "Operators that have lineage without a change of their DAGs, by class name, separated by commas. "
-                    "Their subclasses have it, too. Empty: none.",
-                    "",
-                    example="SparkSubmitOperator, SparkSqlOperator",
-                ),
-                "datahub_conn_id": _option("Connection to DataHub.", "datahub_rest_default"),
-                "datahub_url": _option(
-                    "Address of DataHub's UI, for links. Empty: from that of GMS, if the one follows from the other.",
-                    "",
-                    example="https://datahub.example.com",
-                ),
-                "openlineage_conn_id": _option(
-                    "Connection to an OpenLineage backend that also gets the raw events. Empty: none.", ""
-                ),
-                "lineage": _option(
-                    "Settings of the converter, as a JSON object.", "", example='{"env": "DEV", "tags": ["nightly"]}'
-                ),
-                "lineage_on_failure": _option(
-                    "Effect on a task whose Spark job succeeded and whose lineage was not delivered: "
-                    "warn (none), retry (the next attempt, if there is one, only delivers) or fail.",
-                    "warn",
-                ),
-                "events_location": _option(
-                    "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver, or an "
-                    "address in S3: s3://connection@bucket/prefix. "
-                    "Empty: $AIRFLOW_HOME/spark_datahub/events.",
-                    "",
-                ),
-                **_outbox_options(),
-                "lineage_timeout": _option(
-                    "Seconds after Spark's end within which all lineage steps of a task must finish.", "30", "float"
-                ),
-                "emit_periodically": _option(
-                    "Seconds between two deliveries while a job runs. 0: only at its end.",
-                    "0",
-                    "float",
-                ),
-                **_capture_options(),
+                name: {
+                    "description": option.meaning,
+                    "version_added": "0.1.0",
+                    "type": option.kind,
+                    "example": option.example,
+                    "default": option.default,
+                }
+                for name, option in OPTIONS.items()
             },
         }
-    }
-
-
-def _capture_options() -> dict[str, Any]:
-    return {
-        "openlineage_jar": _option(
-            "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
-            "or 'provided'. Empty: the version that this provider was tested with.",
-            "",
-            example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
-        ),
-        "capture": _option(
-            "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
-            "nothing injected; 'auto', the listener, and the log of a job that it did not see.",
-            "listener",
-            example="auto",
-        ),
-        "event_log_conn_id": _option(
-            "Connection that reads a job's own Spark event log in S3 (spark.eventLog.dir=s3a://...). Empty: that of "
-            "events_location, if it is in S3; else such a log is not read.",
-            "",
-            example="aws_default",
-        ),
-        "on_orphan": _option(
-            "What happens to a spark-submit in client mode that an earlier attempt, whose task was killed, left "
-            "running on the same machine: warn (the report names it) or kill.",
-            "warn",
-        ),
-        "connect_events": _option(
-            "Event file of the Spark Connect server whose clients tasks are by SPARK_REMOTE, as the worker sees it. "
-            "Empty: such tasks have no lineage.",
-            "",
-            example="/shared/spark-connect/events.ndjson",
-        ),
-    }
-
-
-def _outbox_options() -> dict[str, Any]:
-    return {
-        "outbox_location": _option(
-            "Folder, or URI in an object store, for lineage that is not delivered yet. "
-            "Empty: $AIRFLOW_HOME/spark_datahub/outbox.",
-            "",
-            example="s3://aws_default@lineage/outbox",
-        ),
-        "outbox_max_bytes": _option(
-            "Bytes that the outbox may hold. A full outbox refuses new entries, and tasks report it.",
-            str(1024**3),
-            "integer",
-        ),
-        "group_access": _option(
-            "Whether users of the same group may read and write outbox and events. Otherwise, the user alone.",
-            "False",
-            "boolean",
-        ),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from inspect import Parameter, signature
@@ -18,10 +19,12 @@ from airflow.sdk import BaseOperator
 
 import airflow_provider_spark_datahub
 from airflow_provider_spark_datahub import get_provider_info as provider
+from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.hooks.datahub import sink_of
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from airflow_provider_spark_datahub.task import OPTIONS
 from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager, read_defaults_of_providers
 from tests.cases import cases
 
@@ -148,6 +151,13 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
     }
     assert arguments - options.keys() <= {"emit_assets"}, "outlets are a task's own"
     assert all(option["description"] for option in options.values())
+
+
+def test_the_configuration_page_has_every_option_and_setting() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = {name for row in re.findall(r"^\| (`[^|]*)\|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    of_datahub = {"capture_ownership_info", "capture_ownership_as_group", "capture_tags_info"}
+    assert rows == {*OPTIONS, *LineageSettings.settable(), "emit_assets", *of_datahub}
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 
@@ -19,17 +19,15 @@ from airflow_provider_spark_datahub.operators.task_lineage import (
     AirflowState,
     TaskLineage,
 )
-from airflow_provider_spark_datahub.task import LineageConfiguration
+from airflow_provider_spark_datahub.task import ARGUMENTS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, Submission
-    from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.task import AttemptLineage, Launcher, SparkSubmit
 
-_OPTIONS = tuple(signature(LineageConfiguration.resolve).parameters)[1:]
-"""Names of the arguments that are options of an attempt."""
+_Init = TypeVar("_Init", bound=Callable[..., None])
 _ALIAS = "spark_datahub"
 """Asset alias of the events of tasks with ``emit_assets``. A DAG may be scheduled on it."""
 _STOP_SECONDS = 10.0
@@ -93,6 +91,15 @@ class SubmissionLauncher(ABC):
         return self.launching(injection.submission)
 
 
+def _takes_options(init: _Init) -> _Init:
+    """Add the options to the signature, in which Airflow looks up ``default_args`` and mapped arguments."""
+    own = signature(init)
+    *known, rest = own.parameters.values()
+    options = (Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ARGUMENTS)
+    vars(init)["__signature__"] = own.replace(parameters=[*known, *options, rest])
+    return init
+
+
 class SparkLineageOperator(BaseOperator):
     """Base of operators that start Spark as another operator does, and deliver its lineage to DataHub.
 
@@ -131,7 +138,7 @@ class SparkLineageOperator(BaseOperator):
     :param enabled: ``False`` to run the other operator without lineage.
     """
 
-    lineage_fields: ClassVar[tuple[str, ...]] = (*_OPTIONS, "enabled")
+    lineage_fields: ClassVar[tuple[str, ...]] = ARGUMENTS
     """The arguments that this class adds, all of them templated."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: TaskLineage | None = None
@@ -147,39 +154,12 @@ class SparkLineageOperator(BaseOperator):
         if "operator_extra_links" not in vars(cls):
             cls.operator_extra_links = others if isinstance(others, property) else (*others, *LINKS)
 
-    def __init__(
-        self,
-        *,
-        datahub_conn_id: str | None = None,
-        openlineage_conn_id: str | None = None,
-        lineage: Mapping[str, Any] | LineageSettings | str | None = None,
-        lineage_on_failure: str | None = None,
-        events_location: str | None = None,
-        outbox_location: str | None = None,
-        lineage_timeout: float | str | None = None,
-        emit_periodically: float | str | None = None,
-        openlineage_jar: str | None = None,
-        capture: str | None = None,
-        on_orphan: str | None = None,
-        connect_events: str | None = None,
-        emit_assets: bool | str | Mapping[str, str] | None = None,
-        enabled: bool | str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    @_takes_options
+    def __init__(self, *, emit_assets: bool | str | Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name, None) for name in ARGUMENTS}
         super().__init__(**kwargs)
-        self.datahub_conn_id = datahub_conn_id
-        self.openlineage_conn_id = openlineage_conn_id
-        self.lineage = lineage
-        self.lineage_on_failure = lineage_on_failure
-        self.events_location = events_location
-        self.outbox_location = outbox_location
-        self.lineage_timeout = lineage_timeout
-        self.emit_periodically = emit_periodically
-        self.openlineage_jar = openlineage_jar
-        self.capture = capture
-        self.on_orphan = on_orphan
-        self.connect_events = connect_events
-        self.enabled = enabled
+        for name, value in options.items():
+            setattr(self, name, value)
         self.emit_assets = emit_assets
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]

@@ -8,7 +8,16 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .attempt import AttemptEnd, AttemptLineage, Launcher
-    from .options import SECTION, UNNAMED_APPLICATION, Connections, LineageConfiguration, LineageOptions, OptionError
+    from .options import (
+        ARGUMENTS,
+        OPTIONS,
+        SECTION,
+        UNNAMED_APPLICATION,
+        Connections,
+        LineageConfiguration,
+        LineageOptions,
+        OptionError,
+    )
     from .recovery import drain_callbacks, event_bytes, is_ready, may_run, recover_entry, remove_delivered_events
     from .report import XCOM_KEY, LineageReport
     from .submit_plan import SparkSubmit
@@ -17,7 +26,8 @@ else:
         __name__,
         {
             "attempt": "AttemptEnd AttemptLineage Launcher",
-            "options": "Connections LineageConfiguration LineageOptions OptionError SECTION UNNAMED_APPLICATION",
+            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
+            "UNNAMED_APPLICATION",
             "recovery": "drain_callbacks event_bytes is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
             "submit_plan": "SparkSubmit",

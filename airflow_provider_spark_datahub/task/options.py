@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.values import read_boolean
+from airflow_provider_spark_datahub.values import nearest, read_boolean
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -38,6 +39,104 @@ UNNAMED_APPLICATION = "arrow-spark"
 
 class OptionError(ValueError):
     """An option has a wrong value; the message names the option and says which values are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Option in Airflow's section ``[spark_datahub]``.
+
+    :param meaning: text in the description of Airflow's configuration.
+    :param default: text that counts if the option is not configured.
+    :param kind: type in Airflow's configuration.
+    :param argument: whether it is an argument of the operators, too.
+    """
+
+    meaning: str
+    default: str = ""
+    kind: str = "string"
+    example: str | None = None
+    argument: bool = True
+
+
+OPTIONS: Mapping[str, Option] = {
+    "auto": Option(
+        "Operators that have lineage without a change of their DAGs, by class name, separated by commas. "
+        "Their subclasses have it, too. Empty: none.",
+        example="SparkSubmitOperator, SparkSqlOperator",
+        argument=False,
+    ),
+    "datahub_conn_id": Option("Connection to DataHub.", default="datahub_rest_default"),
+    "datahub_url": Option(
+        "Address of DataHub's UI, for links. Empty: from that of GMS, if the one follows from the other.",
+        example="https://datahub.example.com",
+        argument=False,
+    ),
+    "openlineage_conn_id": Option("Connection to an OpenLineage backend that also gets the raw events. Empty: none."),
+    "lineage": Option("Settings of the converter, as a JSON object.", example='{"env": "DEV", "tags": ["nightly"]}'),
+    "lineage_on_failure": Option(
+        "Effect on a task whose Spark job succeeded and whose lineage was not delivered: warn (none), "
+        "retry (the next attempt, if there is one, only delivers) or fail.",
+        default="warn",
+    ),
+    "events_location": Option(
+        "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver, or an "
+        "address in S3: s3://connection@bucket/prefix. Empty: $AIRFLOW_HOME/spark_datahub/events."
+    ),
+    "outbox_location": Option(
+        "Folder, or URI in an object store, for lineage that is not delivered yet. Empty: "
+        "$AIRFLOW_HOME/spark_datahub/outbox.",
+        example="s3://aws_default@lineage/outbox",
+    ),
+    "outbox_max_bytes": Option(
+        "Bytes that the outbox may hold. A full outbox refuses new entries, and tasks report it.",
+        default=str(1024**3),
+        kind="integer",
+        argument=False,
+    ),
+    "group_access": Option(
+        "Whether users of the same group may read and write outbox and events. Otherwise, the user alone.",
+        default="False",
+        kind="boolean",
+        argument=False,
+    ),
+    "lineage_timeout": Option(
+        "Seconds after Spark's end within which all lineage steps of a task must finish.", default="30", kind="float"
+    ),
+    "emit_periodically": Option(
+        "Seconds between two deliveries while a job runs. 0: only at its end.", default="0", kind="float"
+    ),
+    "openlineage_jar": Option(
+        "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
+        "or 'provided'. Empty: the version that this provider was tested with.",
+        example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
+    ),
+    "capture": Option(
+        "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
+        "nothing injected; 'auto', the listener, and the log of a job that it did not see.",
+        default="listener",
+        example="auto",
+    ),
+    "event_log_conn_id": Option(
+        "Connection that reads a job's own Spark event log in S3 (spark.eventLog.dir=s3a://...). Empty: "
+        "that of events_location, if it is in S3; else such a log is not read.",
+        example="aws_default",
+        argument=False,
+    ),
+    "on_orphan": Option(
+        "What happens to a spark-submit in client mode that an earlier attempt, whose task was killed, "
+        "left running on the same machine: warn (the report names it) or kill.",
+        default="warn",
+    ),
+    "connect_events": Option(
+        "Event file of the Spark Connect server whose clients tasks are by SPARK_REMOTE, as the worker "
+        "sees it. Empty: such tasks have no lineage.",
+        example="/shared/spark-connect/events.ndjson",
+    ),
+    "enabled": Option("Whether the operator collects lineage at all.", default="True", kind="boolean"),
+}
+"""All options, by name."""
+ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
+"""Options that are arguments of the operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,52 +202,46 @@ class LineageConfiguration:
     read: Callable[[str], str]
     home: Path
 
-    def resolve(
-        self,
-        *,
-        datahub_conn_id: str | None = None,
-        openlineage_conn_id: str | None = None,
-        lineage: Mapping[str, Any] | LineageSettings | str | None = None,
-        lineage_on_failure: str | None = None,
-        events_location: str | None = None,
-        outbox_location: str | None = None,
-        lineage_timeout: float | str | None = None,
-        emit_periodically: float | str | None = None,
-        openlineage_jar: str | None = None,
-        capture: str | None = None,
-        on_orphan: str | None = None,
-        connect_events: str | None = None,
-    ) -> LineageOptions:
+    def resolve(self, **arguments: Any) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
-        :raises OptionError: if an option has a wrong value.
+        :param arguments: by the names of :data:`ARGUMENTS`.
+        :raises OptionError: if an argument is unknown, or an option has a wrong value.
         :raises SettingsError: if a setting of the converter has a wrong value.
         """
-        on_failure = self._one_of(_FailurePolicy, "lineage_on_failure", lineage_on_failure, "warn")
-        mode = self._one_of(_CaptureMode, "capture", capture, "listener")
-        timeout = self._timeout(lineage_timeout)
-        settings, notes = self._settings(lineage)
+        for name in arguments.keys() - set(ARGUMENTS):
+            close = nearest(name, ARGUMENTS)
+            raise OptionError(f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else ""))
+        events, text = arguments.get("events_location"), partial(self._given, arguments)
+        mode = cast("_CaptureMode", self._one_of(_CaptureMode, "capture", text("capture")))
+        settings, notes = self._settings(arguments.get("lineage"))
         settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
         return LineageOptions(
-            connection=datahub_conn_id or self.connection_id,
-            datahub_url=self.read("datahub_url").rstrip("/"),
-            openlineage_connection=openlineage_conn_id or self.read("openlineage_conn_id") or None,
+            connection=text("datahub_conn_id"),
+            datahub_url=text("datahub_url").rstrip("/"),
+            openlineage_connection=text("openlineage_conn_id") or None,
             settings=settings,
             notes=tuple(notes),
-            on_failure=cast("_FailurePolicy", on_failure),
-            events_location=self.events_location(events_location),
-            events_store=self._uri("events", events_location),
-            connect_events=Path(file).expanduser() if (file := connect_events or self.read("connect_events")) else None,
-            outbox_location=self.outbox_location(outbox_location),
+            on_failure=cast(
+                "_FailurePolicy", self._one_of(_FailurePolicy, "lineage_on_failure", text("lineage_on_failure"))
+            ),
+            events_location=self.events_location(events),
+            events_store=self._uri("events", events),
+            connect_events=Path(file).expanduser() if (file := text("connect_events")) else None,
+            outbox_location=self.outbox_location(arguments.get("outbox_location")),
             outbox_limits=self.outbox_limits(),
-            timeout=timeout,
-            openlineage_jar=openlineage_jar or self.read("openlineage_jar"),
-            emit_periodically=self._period(emit_periodically),
-            capture=cast("_CaptureMode", mode),
-            on_orphan=cast("_OrphanPolicy", self._one_of(_OrphanPolicy, "on_orphan", on_orphan, "warn")),
+            timeout=self._timeout(arguments.get("lineage_timeout")),
+            openlineage_jar=text("openlineage_jar"),
+            emit_periodically=self._period(arguments.get("emit_periodically")),
+            capture=mode,
+            on_orphan=cast("_OrphanPolicy", self._one_of(_OrphanPolicy, "on_orphan", text("on_orphan"))),
             class_archives=folder if (folder := self.class_archives).is_dir() else None,
-            event_log_connection=self._event_log_connection(events_location),
+            event_log_connection=self._event_log_connection(events),
         )
+
+    def _given(self, arguments: Mapping[str, Any], name: str) -> str:
+        """Return the text of an option: the argument's, else the configured one, else the default."""
+        return cast("str", arguments.get(name) or self._text(name))
 
     @property
     def class_archives(self) -> Path:
@@ -156,14 +249,14 @@ class LineageConfiguration:
         return self.home / "classes"
 
     def _timeout(self, argument: float | str | None) -> float:
-        given = argument if argument is not None else self._text("lineage_timeout", "30")
+        given = argument if argument is not None else self._text("lineage_timeout")
         timeout = _number(given)
         if not 0 < timeout < _DAY_SECONDS:
             raise OptionError(f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day")
         return timeout
 
     def _period(self, argument: float | str | None) -> float | None:
-        given = argument if argument is not None else self._text("emit_periodically", "0")
+        given = argument if argument is not None else self._text("emit_periodically")
         period = _number(given)
         if not (period == 0 or 1 <= period < _DAY_SECONDS):
             raise OptionError(
@@ -174,14 +267,14 @@ class LineageConfiguration:
     @property
     def connection_id(self) -> str:
         """Id of the connection for tasks that name none."""
-        return self._text("datahub_conn_id", "datahub_rest_default")
+        return self._text("datahub_conn_id")
 
     def is_enabled(self, argument: object = None) -> bool:
         """Return whether lineage is switched on, by the operator's argument or else by the configuration.
 
         :raises OptionError: if the value is neither true nor false.
         """
-        return _boolean("enabled", self._text("enabled", "True") if argument is None else argument)
+        return _boolean("enabled", self._text("enabled") if argument is None else argument)
 
     def events_location(self, argument: str | None = None) -> Path:
         """Return the folder of the event files; the default one if the events go to an object store."""
@@ -199,8 +292,8 @@ class LineageConfiguration:
         from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
         return OutboxLimits(
-            max_bytes=int(self._positive("outbox_max_bytes", OutboxLimits().max_bytes)),
-            group_access=_boolean("group_access", self._text("group_access", "False")),
+            max_bytes=int(self._positive("outbox_max_bytes")),
+            group_access=_boolean("group_access", self._text("group_access")),
         )
 
     def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:
@@ -214,7 +307,7 @@ class LineageConfiguration:
         from airflow_provider_spark_datahub.conversion import LineageSettings
 
         environment = dict[str, Any](LineageSettings.environment_layer(os.environ))
-        defaults = _object(f"[{SECTION}] lineage", self._text("lineage", "{}"))
+        defaults = _object(f"[{SECTION}] lineage", self._text("lineage") or "{}")
         return tuple(layer for layer in (environment, defaults, _object("lineage", lineage or {})) if layer)
 
     def _settings(self, lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
@@ -226,11 +319,10 @@ class LineageConfiguration:
         layers = self.setting_layers(lineage)
         return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
 
-    def _text(self, option: str, default: str) -> str:
-        return self.read(option) or default
+    def _text(self, option: str) -> str:
+        return self.read(option) or OPTIONS[option].default
 
-    def _one_of(self, values: Any, option: str, argument: str | None, default: str) -> str:
-        value = argument or self._text(option, default)
+    def _one_of(self, values: Any, option: str, value: str) -> str:
         if value not in get_args(values):
             raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
         return value
@@ -249,8 +341,8 @@ class LineageConfiguration:
         location = argument or self.read(f"{kind}_location")
         return Path(location.removeprefix("file://")).expanduser() if location else self.home / kind
 
-    def _positive(self, option: str, default: float) -> float:
-        text = self._text(option, str(default))
+    def _positive(self, option: str) -> float:
+        text = self._text(option)
         number = _number(text)
         # NaN fails every comparison, so it is refused as well.
         if not 0 < number < float("inf"):

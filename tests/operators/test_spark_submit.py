@@ -131,14 +131,15 @@ def test_the_operator_can_be_mapped() -> None:
     assert mapped.is_mapped
     task = mapped.unmap({"application_args": ["b"], "lineage_timeout": 2})
     assert isinstance(task, SparkSubmitDatahubOperator)
-    assert (task.application_args, task.lineage_timeout, task.datahub_conn_id) == (["b"], 2, "one")
-    assert task.lineage == {"env": "DEV"}
+    given = vars(task)
+    assert (task.application_args, given["lineage_timeout"], given["datahub_conn_id"]) == (["b"], 2, "one")
+    assert given["lineage"] == {"env": "DEV"}
 
 
 def test_lineage_arguments_come_from_default_args() -> None:
     defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "verbose": True}
     with DAG("shop", schedule=None, default_args=defaults):
-        operator = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
+        operator: Any = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
     assert (operator._conn_id, operator.datahub_conn_id, operator._verbose) == ("spark_eu", "datahub_eu", True)
     assert operator.lineage_on_failure == "fail"
 

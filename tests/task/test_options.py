@@ -128,6 +128,8 @@ def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch
         ({"lineage": "env=DEV"}, "lineage is not valid JSON: "),
         ({"lineage": "[1]"}, r"lineage is \[1\], want an object"),
         ({"lineage": 5}, "lineage is 5, want an object"),
+        ({"outbox_place": "/o"}, "unknown option 'outbox_place'; did you mean 'outbox_location'?"),
+        ({"outbox_max_bytes": 1}, "unknown option 'outbox_max_bytes'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
