@@ -12,20 +12,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
-from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline
+from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
+from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.printable import counted, printable
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery import Sink
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox
-    from airflow_provider_spark_datahub.task import LineageOptions
+from airflow_provider_spark_datahub.task import LineageOptions, OptionError
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
 OLDEST_SPARK, NEWEST_SPARK = (3, 5), (4, 3)
@@ -90,8 +88,6 @@ class _HealthChecks:
     @staticmethod
     def check_versions() -> Iterator[CheckResult]:
         """Check the installed versions against the requirements of this package."""
-        from packaging.requirements import Requirement
-
         versions = {_DISTRIBUTION: metadata.version(_DISTRIBUTION), "Python": sys.version.split()[0]}
         for requirement in map(Requirement, metadata.requires(_DISTRIBUTION) or ()):
             wanted = f"{requirement.name}{requirement.specifier}"
@@ -128,7 +124,6 @@ class _HealthChecks:
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
         """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
         from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-        from airflow_provider_spark_datahub.task import OptionError
 
         try:
             options = configuration().resolve()
@@ -193,7 +188,6 @@ class _HealthChecks:
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
         from airflow_provider_spark_datahub.hooks.storage import configured_outbox
-        from airflow_provider_spark_datahub.task import OptionError
 
         try:
             outbox = configured_outbox(self.outbox)
@@ -252,8 +246,6 @@ class _HealthChecks:
 
 
 def _content(outbox: Outbox) -> Iterator[CheckResult]:
-    from airflow_provider_spark_datahub.delivery.outbox import Folder
-
     folders = {folder: outbox.storage.stored(folder) for folder in (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)}
     size, most = sum(sum(files.values()) for files in folders.values()), outbox.limits.max_bytes
     full = f"{size:,} bytes of {most:,}"

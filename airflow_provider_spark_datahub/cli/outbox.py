@@ -7,16 +7,25 @@ from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from airflow_provider_spark_datahub.cli import console
+from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Entry,
+    EntryFilter,
+    Folder,
+    LocalStorage,
+    Manifest,
+    Outbox,
+    Overflow,
+)
+from airflow_provider_spark_datahub.files import FileAccess
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted, printable
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, EntryFilter, Manifest, Outbox
+from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError, may_run
 
 _Summary = dict[str, Any]
 _OutboxOption = Annotated[
@@ -50,8 +59,6 @@ def pending(
     Exit status: 0 if there is nothing to do, even if attempts run; 1 if something is pending; 2 for wrong options; 3 if
     something is quarantined or corrupt, or the outbox cannot be read.
     """
-    from airflow_provider_spark_datahub.delivery.outbox import Folder
-
     wanted = _entry_filter(dag, run, task, connection)
     hours = console.parse_hours("--over-after", over_after)
     waiting: list[_Summary] = []
@@ -175,8 +182,6 @@ def _opened(
     :param or_folder: open a folder without importing Airflow, which takes seconds.
     :param failed: the exit status if it cannot be read or written.
     """
-    from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
-    from airflow_provider_spark_datahub.task import OptionError
 
     def give_up(reason: str) -> None:
         console.say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
@@ -203,10 +208,6 @@ def _configured(location: str | None) -> Outbox:
 
 def _folder(location: str | None) -> Outbox | None:
     """Return the outbox in a folder, or ``None`` if only Airflow knows its location."""
-    from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox, Overflow
-    from airflow_provider_spark_datahub.files import FileAccess
-    from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
-
     home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
     names = [*(() if location else ("outbox_location",)), "events_location", "group_access"]
     texts = {name: _configured_text(name, home) for name in names}
@@ -226,8 +227,6 @@ def _configured_text(name: str, home: Path) -> str | None:
 
     ``None`` if only Airflow can read it: the file is damaged, or the value contains placeholders.
     """
-    from airflow_provider_spark_datahub.task import SECTION
-
     text = os.environ.get(f"AIRFLOW__{SECTION.upper()}__{name.upper()}")
     if text is None:
         file = os.environ.get("AIRFLOW_CONFIG") or home / "airflow.cfg"
@@ -243,8 +242,6 @@ def _configured_text(name: str, home: Path) -> str | None:
 def _entry_filter(
     dags: list[str] | None, runs: list[str] | None, tasks: list[str] | None, connections: list[str] | None
 ) -> EntryFilter:
-    from airflow_provider_spark_datahub.delivery.outbox import EntryFilter
-
     return EntryFilter(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
 
 
@@ -252,8 +249,6 @@ def _may_run(entry: Entry, hours: float | None) -> bool:
     """Return whether the entry's attempt may still run: no sign shows its end, and it is not older than this."""
     if entry.manifest.state != "unfinished":
         return False
-    from airflow_provider_spark_datahub.task import may_run
-
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
 
 
