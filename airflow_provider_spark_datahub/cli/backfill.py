@@ -30,38 +30,41 @@ _DEFAULT_RATE = 200.0
 
 _STANDARD_ERROR = 2  # the file descriptor
 
+_OutConnection = Annotated[
+    str | None,
+    typer.Option(help="Airflow connection through which this machine reaches an --out in an object store."),
+]
+_Since = Annotated[
+    str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
+]
+_Until = Annotated[
+    str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
+]
+_Application = Annotated[
+    list[str] | None,
+    typer.Option(help="Only applications of this name, in which * stands for any text; repeatable."),
+]
+_Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")]
+_Rate = Annotated[float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)]
+
 
 def backfill(
     sources: Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")],
     out: Annotated[str, typer.Option(help="Folder of this backfill: its results and its progress.")],
-    out_connection: Annotated[
-        str | None,
-        typer.Option(help="Airflow connection through which this machine reaches an --out in an object store."),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
-    ] = None,
-    application: Annotated[
-        list[str] | None,
-        typer.Option(help="Only applications of this name, in which * stands for any text; repeatable."),
-    ] = None,
+    out_connection: _OutConnection = None,
+    since: _Since = None,
+    until: _Until = None,
+    application: _Application = None,
     run_history: Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")] = False,
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
     master: Annotated[str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")] = None,
     deploy_mode: Annotated[str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")
-    ] = None,
+    conf: _Conf = None,
     binary: Annotated[str, typer.Option("--spark-submit", help="The spark-submit to call.")] = "spark-submit",
     parts: Annotated[int | None, typer.Option(help="Number of files of proposals.", min=1)] = None,
     emit: Annotated[str | None, typer.Option(help="Deliver through this Airflow connection.")] = None,
-    rate: Annotated[
-        float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)
-    ] = _DEFAULT_RATE,
+    rate: _Rate = _DEFAULT_RATE,
     threads: Annotated[int, typer.Option(help="Number of parts delivered at the same time.", min=1)] = 1,
     dry_run: Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")] = False,
     as_json: console.JsonOption = False,
