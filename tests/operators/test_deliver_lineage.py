@@ -158,26 +158,11 @@ def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("events", "options", "stay"),
-    [
-        ("a_csv_join_agg", {}, False),
-        ("a_csv_join_agg", {"KEEP_EVENTS": "True"}, True),
-        (b"no json\n", {}, True),
-    ],
-)
+@pytest.mark.parametrize(("events", "stay"), [("a_csv_join_agg", False), (b"no json\n", True)])
 @pytest.mark.parametrize("way", ["operator", "command", "next attempt"])
 def test_events_that_are_delivered_later_are_removed_then(
-    spark: FakeSpark,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    events: str | bytes,
-    options: dict[str, str],
-    stay: bool,
-    way: str,
+    spark: FakeSpark, tmp_path: Path, events: str | bytes, stay: bool, way: str
 ) -> None:
-    for name, value in options.items():
-        monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{name}", value)
     spark.writes(events)
     (tmp_path / "sink").write_text("a file, and the sink wants a folder")
     first = operator_with_lineage(spark)
