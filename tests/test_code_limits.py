@@ -94,3 +94,25 @@ def test_modules_are_named_by_their_subject() -> None:
 def test_folders_are_small() -> None:
     sizes = Counter(str(Path(name).parent) for name in MODULES if not name.endswith("__init__.py"))
     assert {folder: size for folder, size in sizes.items() if size > MAX_MODULES_IN_A_FOLDER} == {}
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the modules of the package that each module imports, within functions and for types, too; no doors."""
+    dotted = {f"{PACKAGE.name}.{name.removesuffix('.py').replace('/', '.')}": name for name in MODULES}
+    graph: dict[str, set[str]] = {}
+    for name, tree in trees().items():
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        graph[name] = {dotted[module] for module in found if module in dotted}
+    return graph
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = imports()
+    assert sum(map(len, graph.values())) > 200
+    while leaves := [name for name, imported in graph.items() if not imported & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert {name: sorted(imported & graph.keys()) for name, imported in graph.items()} == {}

@@ -76,6 +76,9 @@ class AirflowHome:
 
         :param template: the migrated database that all homes are copies of; made if it is missing.
         """
+        # Spark starts four times as fast with them.
+        (folder / "spark_datahub").mkdir(parents=True, exist_ok=True)
+        (folder / "spark_datahub" / "classes").symlink_to(REPOSITORY / ".cache" / "spark-classes")
         environment = _environment(folder)
         with WarmAirflow.connect(environment, template.with_suffix(".socket")) as warm:
             home = cls(folder, environment, warm, template)
@@ -288,7 +291,6 @@ def _environment(folder: Path) -> dict[str, str]:
         # The warm process has read where the home of the first worker is.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / _DATABASE}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-        "AIRFLOW__SPARK_DATAHUB__CLASS_ARCHIVES": str(REPOSITORY / ".cache" / "spark-classes"),
         "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": str(OPENLINEAGE_JAR),
         "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": str(SPARK_ENV / "bin/python"),
