@@ -126,6 +126,7 @@ class CollectedEvents(Generic[T]):
 
     :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
     :param deadline: returns ``True`` when the time is up; called between lines.
+    :param unwanted: returns whether a line that is too long may be skipped, by its beginning.
     """
 
     def __init__(
@@ -134,10 +135,11 @@ class CollectedEvents(Generic[T]):
         parse: Callable[[bytes], T],
         *,
         limits: CollectLimits | None = None,
-        deadline: Callable[[], bool] | None = None,
+        deadline: Callable[[], bool] = lambda: False,
+        unwanted: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self.report = CollectionReport()
-        self._reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline or (lambda: False))
+        self._reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline, unwanted)
         listed = [sources] if isinstance(sources, EventSource) else list(sources)
         self._events = _in_turn(self.report, map(self._read, listed))
 
@@ -228,10 +230,12 @@ class _LineReader(Generic[T]):
         report: CollectionReport,
         limits: CollectLimits,
         deadline: Callable[[], bool],
+        unwanted: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self._report = report
         self._limits = limits
         self._deadline = deadline
+        self._unwanted = unwanted
         self._parse = parse
 
     def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
@@ -251,9 +255,11 @@ class _LineReader(Generic[T]):
             size = len(raw)
             event = None
             if size > limit and not raw.endswith(b"\n"):
-                raw = b""
                 size += self._skip_rest_of_line(stream)
-                self._quarantine(name, at, f"{size} bytes long, the limit is {limit}")
+                if self._unwanted(raw):
+                    self._report.blank += 1
+                else:
+                    self._quarantine(name, at, f"{size} bytes long, the limit is {limit}")
             elif not raw.strip():
                 self._report.blank += 1
             else:

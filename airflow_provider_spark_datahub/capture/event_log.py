@@ -32,8 +32,6 @@ from airflow_provider_spark_datahub.printable import counted
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1024 * 1024
-# The library that reads each value of ``spark.eventLog.compression.codec``; none knows the framing of lzf.
-_LIBRARIES = {"zstd": "zstandard", "lz4": "cramjam", "snappy": "cramjam", "lzf": ""}
 
 
 class _LogFolder(Protocol):
@@ -126,29 +124,37 @@ LogPlace: TypeAlias = "Path | LogObjects"
 """Folder of event logs: on a disk, or in an object store."""
 
 
-def _open_log(folder: _LogFolder, name: str) -> IO[bytes] | io.BufferedReader:
-    """Open a file of an event log for decompressed bytes; one that its killed driver cut off is read as far as it goes.
+@dataclass(frozen=True, slots=True)
+class _LogPart:
+    """File of an event log."""
 
-    :raises OSError: if the file cannot be opened, or its codec cannot be read here.
-    """
-    file = PurePosixPath(name)
-    codec = next((suffix[1:] for suffix in file.suffixes if suffix[1:] in _LIBRARIES), "")
-    if not codec:
-        return folder.open(name)
-    library = _LIBRARIES[codec]
-    if not library:
-        remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-        raise OSError(f"{file.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
-    if find_spec(library) is None:
-        remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
-        raise OSError(f"{file.name} is compressed with {codec}: {remedy}")
-    return io.BufferedReader(ChunkStream(_decompressed(folder, name, codec)), _BUFFER_BYTES)
+    folder: _LogFolder
+    name: str
 
+    def open(self, _mode: str, /) -> IO[bytes] | io.BufferedReader:
+        """Open the file for decompressed bytes; one that its killed driver cut off is read as far as it goes.
 
-def _decompressed(folder: _LogFolder, name: str, codec: str) -> Generator[bytes]:
-    decompressed = {"zstd": decompressed_zstd, "lz4": _decompressed_lz4, "snappy": _decompressed_snappy}[codec]
-    with folder.open(name) as stream, suppress(EOFError):
-        yield from decompressed(stream)
+        :raises OSError: if the file cannot be opened, or its codec cannot be read here.
+        """
+        file = PurePosixPath(self.name)
+        codec = next((suffix[1:] for suffix in file.suffixes if suffix[1:] in _CODECS), "")
+        if not codec:
+            return self.folder.open(self.name)
+        library, decompressed = _CODECS[codec]
+        if decompressed is None:
+            remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
+            raise OSError(f"{file.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
+        if find_spec(library) is None:
+            remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
+            raise OSError(f"{file.name} is compressed with {codec}: {remedy}")
+        return io.BufferedReader(ChunkStream(self._chunks(decompressed)), _BUFFER_BYTES)
+
+    def _chunks(self, decompressed: Callable[[IO[bytes]], Generator[bytes]]) -> Generator[bytes]:
+        with self.folder.open(self.name) as stream, suppress(EOFError):
+            yield from decompressed(stream)
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.name}"
 
 
 # Both codecs write far smaller blocks.
@@ -205,13 +211,19 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
     return content
 
 
-_CHUNK_BYTES = 1024 * 1024
+# The values of ``spark.eventLog.compression.codec``, and what reads them; no library knows the framing of lzf.
+_CODECS: dict[str, tuple[str, Callable[[IO[bytes]], Generator[bytes]] | None]] = {
+    "zstd": ("zstandard", decompressed_zstd),
+    "lz4": ("cramjam", _decompressed_lz4),
+    "snappy": ("cramjam", _decompressed_snappy),
+    "lzf": ("", None),
+}
 _IN_PROGRESS = ".inprogress"
 _ROLLED = "eventlog_v2_"
 _STATUS = "appstatus_"
-_CODECS = "zstd|lz4|snappy|lzf"
-_SINGLE_FILE = re.compile(rf"(?P<log>[^.].*?)(?:\.(?:{_CODECS}))?(?:\.inprogress)?")
-_ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_CODECS}))?(?P<compacted>\.compact)?")
+_SUFFIXES = "|".join(_CODECS)
+_SINGLE_FILE = re.compile(rf"(?P<log>[^.].*?)(?:\.(?:{_SUFFIXES}))?(?:\.inprogress)?")
+_ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_SUFFIXES}))?(?P<compacted>\.compact)?")
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 _STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -296,7 +308,7 @@ class EventLog:
         *,
         application_ids: Collection[str] | None = None,
         limits: LogLimits | None = None,
-        deadline: Callable[[], bool] | None = None,
+        deadline: Callable[[], bool] = lambda: False,
         attempt: str | None = None,
     ) -> None:
         self.logs: list[str] = []
@@ -323,14 +335,16 @@ class EventLog:
             if self._attempt is not None and _attempt_of(application) != self._attempt:
                 continue
             self.logs.append(application.name)
-            limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=1)
             collected = CollectedEvents(
-                _LogSource(application), decoded_event(), limits=limits, deadline=self._deadline
+                [_LogPart(application.folder, part) for part in application.parts],
+                _line_parser(self._limits),
+                limits=CollectLimits(self._limits.max_event_bytes, max_quarantined=1),
+                deadline=self._deadline,
+                unwanted=_is_unwanted,
             )
-            for event in collected:
-                if kept := _reduced(event, self._limits.max_text_chars):
-                    self.events += 1
-                    yield kept
+            for event in filter(None, collected):
+                self.events += 1
+                yield event
             read = collected.report
             self.problems += _problems(application, read)
             events = counted(self.events, "event")
@@ -342,7 +356,7 @@ class EventLog:
 def _attempt_of(application: _ApplicationLog) -> str | None:
     """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log; ``None`` without one."""
     try:
-        with _open_log(application.folder, application.parts[0]) as stream:
+        with _LogPart(application.folder, application.parts[0]).open("rb") as stream:
             for line in islice(stream, _HEAD_LINES):
                 if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
                     properties = decoded_event()(line).get("Spark Properties")
@@ -357,7 +371,8 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
         yield f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
     elif read.outcome is Outcome.TORN:
         yield f"the last line of the Spark event log of {application.name} is cut off"
-    if read.outcome is Outcome.MISSING or read.outcome in UNREAD:
+    # A rolled log whose driver was killed at once has a folder without files.
+    if read.outcome in UNREAD or (read.outcome is Outcome.MISSING and application.parts):
         yield f"the Spark event log of {application.name} was not read to its end: {read.detail}"
     if read.quarantined_count:
         first = read.quarantined[0]
@@ -393,7 +408,7 @@ def _is_wanted(name: str, names: Collection[str] | None) -> bool:
 def _followable_name(part: str) -> str | None:
     """Return the name that a part keeps when it is closed; ``None`` if it is compressed or compacted, not lines."""
     name = part.removesuffix(_IN_PROGRESS)
-    return None if re.search(rf"\.(?:{_CODECS}|compact)$", name) else name
+    return None if re.search(rf"\.(?:{_SUFFIXES}|compact)$", name) else name
 
 
 def _rolled_log(folder: _LogFolder, name: str, files: Iterable[str]) -> _ApplicationLog:
@@ -422,12 +437,15 @@ def _line_parser(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
     decode = decoded_event()
 
     def parse(raw: bytes) -> dict[str, Any]:
-        named = _EVENT_NAME.match(raw)
-        if named is not None and named[1] not in _WANTED:
-            return {}
-        return _reduced(decode(raw), limits.max_text_chars)
+        return {} if _is_unwanted(raw) else _reduced(decode(raw), limits.max_text_chars)
 
     return parse
+
+
+def _is_unwanted(line: bytes) -> bool:
+    """Return whether the beginning of a line names an event that says nothing about lineage."""
+    named = _EVENT_NAME.match(line)
+    return named is not None and named[1] not in _WANTED
 
 
 def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
@@ -469,39 +487,6 @@ def _address(url: str) -> str:
     """Return the address of a database without the user and the options, which may hold secrets."""
     scheme, separator, rest = re.split("[?;]", url, maxsplit=1)[0].partition("//")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-@dataclass(frozen=True, slots=True)
-class _LogSource:
-    """All files of a log as one file, with an empty line for each unwanted event."""
-
-    log: _ApplicationLog
-
-    def open(self, _mode: str, /) -> IO[Any]:
-        return io.BufferedReader(ChunkStream(_wanted_lines(self.log)), buffer_size=_CHUNK_BYTES)
-
-    def __str__(self) -> str:
-        parts = self.log.parts
-        # A rolled log whose driver was killed at once has a folder without files.
-        name = parts[0] if len(parts) == 1 else parts[0].partition("/")[0] if parts else ""
-        return f"{self.log.folder}/{name}" if name else self.log.name
-
-
-def _wanted_lines(application: _ApplicationLog) -> Generator[bytes]:
-    """Yield the lines of all files: an empty one for an unwanted event, a long one in pieces."""
-    for part in application.parts:
-        with _open_log(application.folder, part) as stream:
-            while piece := stream.readline(_CHUNK_BYTES):
-                named = _EVENT_NAME.match(piece)
-                wanted = named is None or named[1] in _WANTED
-                while wanted and not piece.endswith(b"\n"):
-                    yield piece
-                    piece = stream.readline(_CHUNK_BYTES)
-                    if not piece:
-                        break
-                while not wanted and piece and not piece.endswith(b"\n"):
-                    piece = stream.readline(_CHUNK_BYTES)
-                yield piece if wanted else b"\n"
 
 
 class LogFollower:

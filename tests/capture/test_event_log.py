@@ -304,4 +304,4 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 8_000_000
+    assert peak < 12_000_000, "a few lines of the 60 MB at once"
