@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -242,67 +242,3 @@ def watched_disks(give_up: Callable[[str], object] | None = None) -> Iterator[No
     finally:
         _watched.discard(thread)
         is_over.set()
-
-
-_Turn = tuple[Callable[[], Deadline | None], Callable[[Deadline], None]]
-"""Two functions: one returns the deadline of a call when its turn comes, or ``None`` to begin neither this call nor a
-later one; the other is the call."""
-
-
-class _Turns:
-    """Calls that one worker runs, one after the other, and which of them has the turn."""
-
-    def __init__(self, turns: Sequence[_Turn]) -> None:
-        self._turns = turns
-        self._lock = threading.Lock()
-        self._left_behind = False
-        self.ended = 0
-        self.deadline: Deadline | None = None
-
-    def run(self) -> None:
-        """Run the calls, until one of them may not begin or is left behind."""
-        for begin, call in self._turns:
-            deadline = begin()
-            if deadline is None or not self._goes_on(deadline, ended=0):
-                return
-            call(deadline)
-            if not self._goes_on(None, ended=1):
-                return
-
-    def _goes_on(self, deadline: Deadline | None, ended: int) -> bool:
-        with self._lock:
-            if not self._left_behind:
-                self.ended += ended
-                self.deadline = deadline
-            return not self._left_behind
-
-    def leave_behind(self) -> bool:
-        """Begin no further call if the current one is beyond its deadline; return whether it is."""
-        with self._lock:
-            self._left_behind = self.deadline is not None and self.deadline.expired
-            return self._left_behind
-
-
-def run_in_turn(turns: Sequence[_Turn]) -> tuple[int, BaseException | None]:
-    """Run calls one after the other in one thread, each until its own deadline, as :func:`run_with_deadline` does.
-
-    :returns: the number of calls that ended, and the error of the call after them; without an error, that call was left
-        behind if it began.
-    """
-    if not turns:
-        return 0, None
-    running = _Turns(turns)
-    started = _Call(running.run)
-    _Worker.start(started)
-    while True:
-        deadline = running.deadline
-        # Between two calls there is no deadline: look again soon.
-        seconds = max(deadline.remaining(), _SOON) if deadline is not None else _SOON
-        if started.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            return running.ended, started.error
-        if running.leave_behind():
-            return running.ended, None
-
-
-_SOON = 0.01
-"""Seconds."""

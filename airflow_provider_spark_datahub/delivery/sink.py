@@ -261,9 +261,24 @@ class Sink(ABC):
         :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection ends
             the delivery after about a second, which suits items that the outbox keeps.
         """
-        sending = Sending(self, items, patient=patient)
-        in_time = not items or run_with_deadline(deadline, lambda: sending.run(deadline))
-        return sending.outcome(in_time=in_time)
+        started, record = time.monotonic(), DeliveryRecord(items, deadline.remaining(), patient=patient)
+
+        def send() -> None:
+            refusal = self.refusal(items)
+            if refusal is not None:
+                record.stop(refusal)
+            else:
+                self.send(record, deadline)
+
+        if items and not run_with_deadline(deadline, send):
+            record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
+        delivery = record.delivery()
+        log.debug(
+            "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
+            *(delivery.delivered, counted(len(items), "item"), self.describe(), (time.monotonic() - started) * 1000),
+            *(len(delivery.rejected), len(delivery.pending), f" ({delivery.problem})" if delivery.problem else ""),
+        )
+        return delivery
 
     def refusal(self, items: Sequence[OutboxItem]) -> str | None:
         """Return why the sink does not take these items; ``None`` if it does."""
@@ -305,36 +320,3 @@ class Sink(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Sending:
-    """Delivery of some items to one sink, which may run in a thread that is left behind at the deadline."""
-
-    def __init__(self, sink: Sink, items: Sequence[OutboxItem], *, patient: bool = False) -> None:
-        self._sink = sink
-        self._items = items
-        self._record = DeliveryRecord(items, 0.0, patient=patient)
-        self._started = time.monotonic()
-
-    def run(self, deadline: Deadline) -> None:
-        """Send the items."""
-        self._started = time.monotonic()
-        self._record.seconds = deadline.remaining()
-        refusal = self._sink.refusal(self._items)
-        if refusal is not None:
-            self._record.stop(refusal)
-        elif self._items:
-            self._sink.send(self._record, deadline)
-
-    def outcome(self, *, in_time: bool) -> Delivery:
-        """Return the result; ``in_time`` says whether :meth:`run` ended."""
-        server = self._sink.describe()
-        if not in_time:
-            self._record.expire(f"{server} did not acknowledge everything before the time for lineage was over.")
-        delivery = self._record.delivery()
-        log.debug(
-            "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
-            delivery.delivered, counted(len(self._items), "item"), server, (time.monotonic() - self._started) * 1000,
-            len(delivery.rejected), len(delivery.pending), f" ({delivery.problem})" if delivery.problem else "",
-        )  # fmt: skip
-        return delivery

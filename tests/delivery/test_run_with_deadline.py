@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
-from airflow_provider_spark_datahub.delivery.deadline import _Worker, run_in_turn
+from airflow_provider_spark_datahub.delivery.deadline import _Worker
 from tests.patience import HANGS, join, not_outlasting, wait_until
 
 
@@ -50,41 +50,13 @@ def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
     assert caught.value is error
 
 
-def test_calls_in_turn_each_have_their_deadline() -> None:
-    release, calls = threading.Event(), list[int]()
-    after = [lambda seconds=seconds: Deadline.after(seconds) for seconds in (10, 10, 0.05, 10)]
-
-    def call(number: int) -> None:
-        calls.append(number)
-        if number == 2:
-            assert_released(release)
-
-    turns = [(begin, lambda _, number=number: call(number)) for number, begin in enumerate(after)]
-    assert run_in_turn(turns) == (2, None)
-    release.set()
-    assert calls == [0, 1, 2]
-    assert run_in_turn([]) == (0, None)
-
-
-def test_calls_in_turn_end_with_the_first_that_may_not_begin_or_fails() -> None:
-    def fail(_: Deadline) -> None:
-        raise error
-
-    error, calls = ValueError("bug"), list[Deadline]()
-    good = (lambda: Deadline.after(10), calls.append)
-    assert run_in_turn([good, (lambda: None, calls.append), good]) == (1, None)
-    assert run_in_turn([good, (good[0], fail), good]) == (1, error)
-    assert len(calls) == 2
-
-
 AT_THE_END = """
 import threading, time
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
 
 def work():
     threading.main_thread().join()
-    assert run_with_deadline(Deadline.after(10), lambda: print("first"))
-    assert run_in_turn([(lambda: Deadline.after(10), lambda _: print("second"))]) == (1, None)
+    assert run_with_deadline(Deadline.after(10), lambda: print("done"))
 
 threading.Thread(target=work).start()
 """
@@ -94,7 +66,7 @@ threading.Thread(target=work).start()
 def test_a_process_that_ends_still_runs_calls() -> None:
     # From Python 3.12 on, it starts no thread any more.
     done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["first", "second"], done.stderr
+    assert done.stdout.split() == ["done"], done.stderr
 
 
 @pytest.mark.parametrize("is_ending", [True, False])

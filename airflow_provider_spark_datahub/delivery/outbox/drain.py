@@ -9,18 +9,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from airflow_provider_spark_datahub import conversion
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_in_turn, watched_disks
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch, order_ms
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sending, Sink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
@@ -66,90 +67,71 @@ class _Settlement(msgspec.Struct, frozen=True):
 
 
 def deliver_in_order(
-    entries: Iterable[Entry],
+    entries: Sequence[Entry],
     send: _Send,
     finish: _Finish | None = None,
     settled: _Settled | None = None,
 ) -> Iterator[_Settlement]:
     """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
 
-    Items that would overwrite what a later attempt or run delivered are left out. An entry that is too old goes to the
-    quarantine if it fails again. The caller holds the lease of the entries.
+    The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
     :param settled: called for each delivered entry, before it is yielded.
     :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
-    listed = list(entries)
-    for number, entry in enumerate(listed):
-        later = listed[number + 1 :]
-        try:
-            ready = _prepared(entry, later, finish)
-            if isinstance(ready, _Ready):
-                ready = ready.settled(send(ready.entry, ready.sent))
-        except EntryFormatError as error:
-            ready = _damaged(entry, error)
-        if settled is not None and ready.is_delivered:
-            settled(ready.entry)
-        yield ready
-        if ready.remaining is not None:
+    for number, entry in enumerate(entries):
+        later = entries[number + 1 :]
+        settlement = _deliver(entry, later, send, finish)
+        if settled is not None and settlement.is_delivered:
+            settled(settlement.entry)
+        yield settlement
+        if settlement.remaining is not None:
             if later:
                 log.debug("Skipped %s behind %s", counted(len(later), "entry"), entry)
             return
 
 
-class _Ready(msgspec.Struct, frozen=True):
-    """Entry whose delivery may begin.
+def _deliver(
+    entry: Entry, later: Sequence[Entry], send: _Send, finish: _Finish | None, batch: SettledBatch | None = None
+) -> _Settlement:
+    """Deliver an entry, and record the outcome. A damaged entry is set aside.
 
-    :param items: how many it has.
-    :param sent: its items, without those that would overwrite something newer; ``hashes`` are their
-        :func:`.upsert_hashes`.
+    Items that would overwrite what a later attempt or run delivered are left out. An entry that is too old goes to the
+    quarantine if it fails again.
+
+    :param later: the entries behind it.
     """
-
-    entry: Entry
-    items: int
-    sent: Sequence[OutboxItem]
-    hashes: Sequence[str]
-
-    def settled(self, delivery: Delivery, batch: SettledBatch | None = None) -> _Settlement:
-        """Record the delivery, and return the outcome of the entry."""
-        superseded, entry = self.items - len(self.sent), self.entry
-        remaining = entry.settle(delivery, self.sent, superseded, batch, self.hashes)
+    try:
+        ready: Entry | None = entry
+        if entry.manifest.state == "unfinished":
+            followed = any(other.name.try_number > entry.name.try_number for other in later)
+            ready = finish(entry, followed) if finish else None
+        if ready is None:
+            log.debug("Skipped %s: its attempt is not over", entry)
+            return _Settlement(entry, None, entry)
+        items = ready.items()
+        sent, hashes = items, upsert_hashes(items)
+        receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes} - {""})
+        if receipt is not None:
+            ready.discard()
+            return _Settlement(ready, None, None)
+        newer.update(digits for other in later for digits in other.manifest.upserts)
+        if newer:
+            kept = [number for number, digits in enumerate(hashes) if digits not in newer]
+            sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
+        log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
+        delivery, superseded = send(ready, sent), len(items) - len(sent)
+        remaining = ready.settle(delivery, sent, superseded, batch, hashes)
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
-            remaining.quarantine(
-                f"it was pending for more than {max_age / 86_400:g} days; the last delivery failed: {delivery.problem}"
-            )
+            days = f"{max_age / 86_400:g} days"
+            remaining.quarantine(f"it was pending for more than {days}; the last delivery failed: {delivery.problem}")
             remaining = None
-        return _Settlement(entry, delivery, remaining, superseded=superseded)
-
-
-def _damaged(entry: Entry, error: EntryFormatError) -> _Settlement:
-    entry.set_aside(str(error))
-    return _Settlement(entry, None, None, str(error))
-
-
-def _prepared(entry: Entry, later: Sequence[Entry], finish: _Finish | None) -> _Ready | _Settlement:
-    """Return an entry whose delivery may begin, or the entry's outcome if there is nothing to deliver."""
-    ready: Entry | None = entry
-    if entry.manifest.state == "unfinished":
-        followed = any(other.name.try_number > entry.name.try_number for other in later)
-        ready = finish(entry, followed) if finish else None
-    if ready is None:
-        log.debug("Skipped %s: its attempt is not over", entry)
-        return _Settlement(entry, None, entry)
-    items = ready.items()
-    sent, hashes = items, upsert_hashes(items)
-    receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes} - {""})
-    if receipt is not None:
-        ready.discard()
-        return _Settlement(ready, None, None)
-    newer.update(digits for other in later for digits in other.manifest.upserts)
-    if newer:
-        kept = [number for number, digits in enumerate(hashes) if digits not in newer]
-        sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
-    log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
-    return _Ready(ready, len(items), sent, hashes)
+        return _Settlement(ready, delivery, remaining, superseded=superseded)
+    except EntryFormatError as error:
+        entry.set_aside(str(error))
+        return _Settlement(entry, None, None, str(error))
 
 
 class DrainLimits(msgspec.Struct, frozen=True):
@@ -345,10 +327,8 @@ class Drain:
                 left[group] = self._entries(group, names, whole=size < _MOST_BYTES)
                 size += sum(entry.size for entry in left[group])
             left = {group: entries for group, entries in left.items() if entries}
-            while left and not self._stopped() and lease.renew():
-                begun = self._deliver_heads(left, lease, batch, due)
-                if due.expired or not begun:
-                    break
+            while left and self._deliver_heads(left, lease, batch, due):
+                pass
             # For a slow server, entries are read only as fast as the server takes them.
             self._most = min(SettledBatch.MOST, max(1, 2 * (len(groups) - len(left)))) if left else SettledBatch.MOST
         except OSError as error:
@@ -373,37 +353,26 @@ class Drain:
             log.debug("Skipped %s: another drainer settled its entries", ".".join(group))
         return entries
 
-    def _deliver_heads(self, left: dict[_Group, list[Entry]], lease: Lease, batch: SettledBatch, due: Deadline) -> int:
-        """Deliver the first entry of each group until the batch is due.
+    def _deliver_heads(self, left: dict[_Group, list[Entry]], lease: Lease, batch: SettledBatch, due: Deadline) -> bool:
+        """Deliver the first entry of each group; return False if something else comes before the rest.
 
         :param left: entries whose turn has not come; groups without any are removed.
-        :returns: how many deliveries began.
         """
         # Each run of a task must see the receipts of the others, and the oldest run is delivered first.
         self._refresh()
-        heads: list[tuple[_Group, _Ready]] = []
-        size = 0
-        most = len(left) if self.limits.entries is None else self.limits.entries - self.drained.settled
-        for group in [*left]:
-            # The conversion of a killed task's events takes seconds.
-            if len(heads) >= most or size > _MOST_BYTES or (heads and due.expired) or not lease.renew():
-                break
-            if ready := self._prepare(group, left):
-                heads.append((group, ready))
-                size += ready.entry.size
-        if not lease.renew():
-            return 0
-        heads.sort(key=lambda head: self._order_ms(head[1].entry.name))
-        turns = [_Turn(self, ready, lease, due, is_first=not number) for number, (_, ready) in enumerate(heads)]
-        ended, error = run_in_turn([(turn.begin, turn.run) for turn in turns])
-        for number, ((group, ready), turn) in enumerate(zip(heads, turns, strict=True)):
-            if turn.deadline is not None:
-                with self._costs_only_its_group(group, left):
-                    if number == ended and error is not None:
-                        raise error
-                    delivery = turn.delivery(in_time=number < ended)
-                    self._record(group, left, ready.settled(delivery, batch))
-        return sum(turn.deadline is not None for turn in turns)
+        for group in sorted(left, key=lambda group: self._order_ms(left[group][0].name)):
+            if self._stopped() or not lease.renew():
+                return False
+            if self.refuses(group):
+                self._close(group, left)
+                continue
+            with self._costs_only_its_group(group, left):
+                entry, *later = left[group]
+                send = partial(self._send, lease)
+                self._record(group, left, _deliver(entry, later, send, self.finish, batch))
+            if due.expired:
+                return False
+        return True
 
     def _order_ms(self, name: EntryName) -> int:
         try:
@@ -411,26 +380,26 @@ class Drain:
         except OSError:
             return name.created_ms  # the entry's delivery fails with the same error, and reports it
 
-    def _prepare(self, group: _Group, left: dict[_Group, list[Entry]]) -> _Ready | None:
-        """Return the first entry of a group to deliver; entries before it that need no delivery are removed."""
-        if self.refuses(group):
-            self._close(group, left)
-        while group in left:
-            with self._costs_only_its_group(group, left):
-                entry, later = left[group][0], left[group][1:]
-                whole = entry if entry.is_read else self.outbox.entry(entry.name, whole=True)
-                if whole is None:
-                    self._remove_head(group, left)
-                    continue
-                try:
-                    ready = _prepared(whole, later, self.finish)
-                except EntryFormatError as error:
-                    ready = _damaged(whole, error)
-                if isinstance(ready, _Ready):
-                    left[group][0] = ready.entry
-                    return ready
-                self._record(group, left, ready)
-        return None
+    def _send(self, lease: Lease, entry: Entry, items: Sequence[OutboxItem]) -> Delivery:
+        """Deliver items of an entry, unless its connection refuses: then its other entries are not even read."""
+        # ``connection`` leads to DataHub, which does not take raw events.
+        instead = self.connection if entry.manifest.content == "proposals" else None
+        connection = instead or entry.manifest.connection_id
+        if connection not in self._sinks:
+            self._sinks[connection] = self.open_sink(connection)
+        sink, problem = self._sinks[connection]
+        breaker = self.breaker(connection)
+        if sink is not None:
+            problem = breaker.refusal()
+        if sink is None or problem is not None:
+            log.debug("Connection %s refuses deliveries: %s", connection, problem)
+            self._refusing.add(entry.name.connection)
+            return Delivery(0, pending=tuple(items), problem=problem)
+        # No delivery outlasts the lease: another drainer may then hold the entries.
+        seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
+        delivery = sink.deliver(items, Deadline.after(seconds))
+        breaker.record(delivery)
+        return delivery
 
     def _record(self, group: _Group, left: dict[_Group, list[Entry]], settlement: _Settlement) -> None:
         if self.settled is not None and settlement.is_delivered:
@@ -453,9 +422,6 @@ class Drain:
         else:
             drained.settled += 1
             self._settled_tasks.add(settlement.entry.manifest.key.task)
-        self._remove_head(group, left)
-
-    def _remove_head(self, group: _Group, left: dict[_Group, list[Entry]]) -> None:
         del left[group][0]
         self._step(1)
         if not left[group]:
@@ -469,91 +435,22 @@ class Drain:
 
     @contextmanager
     def _costs_only_its_group(self, group: _Group, left: dict[_Group, list[Entry]]) -> Iterator[None]:
+        name = ".".join(group)
         try:
             yield
         except OSError as error:
-            log.debug("Skipped the rest of %s: %s", ".".join(group), error)
+            log.debug("Skipped the rest of %s: %s", name, error)
             self.drained.problems[str(error)] = None
             self._close(group, left)
         except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
-            self._report_defect(group, error)
+            log.warning("Could not deliver the entries of %s.\n%s", name, conversion.redacted_trace(error))
+            self.drained.problems[f"{name}: {type(error).__name__}; the log has its trace"] = None
             self._close(group, left)
-
-    def _report_defect(self, group: _Group, error: Exception) -> None:
-        log.warning("Could not deliver the entries of %s.\n%s", ".".join(group), conversion.redacted_trace(error))
-        self.drained.problems[f"{'.'.join(group)}: {type(error).__name__}; the log has its trace"] = None
 
     def refuses(self, group: _Group) -> bool:
         """Return whether the connection of a group refuses deliveries."""
-        return (self.connection or group[1]) in self._refusing
-
-    def seconds_for(self, group: _Group, *, is_first: bool) -> float | None:
-        """Return how long a delivery may take; ``None`` if it may not begin, unless it is the first of its batch."""
-        if not is_first and (self._stopped() or self.refuses(group)):
-            return None
-        return min(self.limits.entry_seconds, self._deadline.remaining())
-
-    def sink_of(self, entry: Entry) -> tuple[str, Sink | None, str | None]:
-        """Return the connection of an entry, and its sink or the reason why there is none."""
-        # ``connection`` leads to DataHub, which does not take raw events.
-        instead = self.connection if entry.manifest.content == "proposals" else None
-        connection = instead or entry.manifest.connection_id
-        if connection not in self._sinks:
-            self._sinks[connection] = self.open_sink(connection)
-        return connection, *self._sinks[connection]
-
-    def refuse(self, entry: Entry, connection: str, problem: str | None) -> None:
-        """Mark a connection as refusing deliveries, so that its other entries are not even read."""
-        log.debug("Connection %s refuses deliveries: %s", connection, problem)
-        instead = self.connection if entry.manifest.content == "proposals" else None
-        self._refusing.add(instead or entry.name.connection)
+        return group[1] in self._refusing
 
 
 def _count(groups: _Groups) -> int:
     return sum(map(len, groups.values()))
-
-
-class _Turn:
-    """Delivery of one entry, when its turn in a batch comes.
-
-    :ivar deadline: deadline of the delivery; ``None`` if it has not begun.
-    """
-
-    def __init__(self, drain: Drain, ready: _Ready, lease: Lease, due: Deadline, *, is_first: bool) -> None:
-        self._drain = drain
-        self._ready = ready
-        self._lease = lease
-        self._due = due
-        self._is_first = is_first
-        self._connection, self._sink, self._refusal = drain.sink_of(ready.entry)
-        self._sending = Sending(self._sink, ready.sent) if self._sink is not None else None
-        self._delivery: Delivery | None = None
-        self.deadline: Deadline | None = None
-
-    def begin(self) -> Deadline | None:
-        """Return the deadline of the delivery; ``None`` if it may not begin any more."""
-        seconds = self._drain.seconds_for(self._ready.entry.name.group, is_first=self._is_first)
-        if seconds is not None and (self._is_first or not self._due.expired):
-            # No delivery outlives the lease: another drainer may then hold the entries.
-            self.deadline = Deadline.after(min(seconds, self._lease.until.remaining()))
-        return self.deadline
-
-    def run(self, deadline: Deadline) -> None:
-        """Deliver, unless the connection refuses."""
-        breaker = self._drain.breaker(self._connection)
-        if self._sending is not None:
-            self._refusal = breaker.refusal()
-        if self._sending is None or self._refusal is not None:
-            self._drain.refuse(self._ready.entry, self._connection, self._refusal)
-            self._delivery = Delivery(0, pending=tuple(self._ready.sent), problem=self._refusal)
-            return
-        self._sending.run(deadline)
-        self._delivery = self._sending.outcome(in_time=True)
-        breaker.record(self._delivery)
-
-    def delivery(self, *, in_time: bool) -> Delivery:
-        """Return the result of a delivery that began; ``in_time`` says whether :meth:`run` ended."""
-        if (not in_time or self._delivery is None) and self._sending is not None:
-            self._delivery = self._sending.outcome(in_time=False)
-            self._drain.breaker(self._connection).record(self._delivery)
-        return self._delivery or Delivery(0, pending=tuple(self._ready.sent), problem=self._refusal)
