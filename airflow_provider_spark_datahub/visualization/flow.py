@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, count, groupby
+from operator import itemgetter
 
 from rich.cells import get_character_cell_size
 
@@ -87,20 +89,33 @@ _ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", 
 class _Drawing:
     """A drawn flow, as rows of styled text.
 
+    :param width: in columns of the terminal.
+    :param name_of: returns the name of a dataset by its key.
     :param shortened: the shortened names in the drawing, by full name.
     :param broken: whether the flow continues in a second band.
     """
 
+    width: int
+    glyphs: Glyphs
+    name_of: Callable[[str], ShortName]
     rows: list[list[Piece]] = field(default_factory=list)
     shortened: dict[str, str] = field(default_factory=dict)
     broken: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class _Pen:
-    width: int
-    glyphs: Glyphs
-    name_of: Callable[[str], ShortName]
+    def draw(self, jobs: Sequence[GraphJob]) -> None:
+        stages = _ranked(jobs)
+        rails = _rails(stages)
+        first, top = 0, stages[-1].rank
+        while first <= top:
+            # As many ranks as are readable side by side, at least one.
+            last_ranks = range(min(top, first + self.width // _LEAST_RANK), first - 1, -1)
+            sheets = (_Sheet(_Band(stages, rails, first, last), self) for last in last_ranks)
+            sheet = next(sheet for sheet in sheets if sheet.readable or sheet.band.last == first)
+            if first:
+                self.rows.append([])
+                self.broken = True
+            self.rows.extend(sheet.paint())
+            first = sheet.band.last + 1
 
 
 def draw_flows(
@@ -114,31 +129,17 @@ def draw_flows(
     :param width: in columns of the terminal.
     :param name_of: returns the name of a dataset by its key.
     """
-    pen = _Pen(width, glyphs, name_of)
     first_user: dict[str, int] = {}
     shared = [
         (first_user.setdefault(dataset, index), index)
         for index, job in enumerate(jobs)
         for dataset in (*job.inputs, *job.outputs)
     ]
-    groups = connected_groups(range(len(jobs)), shared)
-    return [_draw(*_stages_and_versions([jobs[index] for index in group]), pen) for group in groups]
-
-
-def _draw(stages: Sequence[_Stage], versions: Sequence[_DatasetVersion], pen: _Pen) -> _Drawing:
-    drawing = _Drawing()
-    first, top = 0, stages[-1].rank
-    while first <= top:
-        # As many ranks as are readable side by side, at least one.
-        last_ranks = range(min(top, first + pen.width // _LEAST_RANK), first - 1, -1)
-        sheets = (_Sheet(_arranged(stages, versions, first, last), pen) for last in last_ranks)
-        sheet = next(sheet for sheet in sheets if sheet.readable or sheet.band.count == 1)
-        if first:
-            drawing.rows.append([])
-            drawing.broken = True
-        drawing.rows.extend(sheet.paint(drawing.shortened))
-        first += sheet.band.count
-    return drawing
+    drawings = []
+    for group in connected_groups(range(len(jobs)), shared):
+        drawings.append(_Drawing(width, glyphs, name_of))
+        drawings[-1].draw([jobs[index] for index in group])
+    return drawings
 
 
 @dataclass(slots=True, eq=False)
@@ -150,62 +151,12 @@ class _Stage:
 
     job: GraphJob
     rank: int
-    number: int
+    row: int = 0
 
-
-@dataclass(slots=True, eq=False)
-class _DatasetVersion:
-    """A dataset between its writers and its readers; a dataset that is written again after a read has several.
-
-    :param dataset: its key; empty for folded datasets.
-    :param folded: how many datasets are folded into this one; 0 for a single dataset.
-    :param again: whether an earlier version of the dataset is in the flow.
-    """
-
-    dataset: str
-    folded: int = 0
-    again: bool = False
-    writers: list[_Stage] = field(default_factory=list)
-    readers: list[_Stage] = field(default_factory=list)
-
-
-def _stages_and_versions(jobs: Sequence[GraphJob]) -> tuple[list[_Stage], list[_DatasetVersion]]:
-    """Return the stages of jobs that share datasets, sorted by rank, and the datasets between them."""
-    stages = _ranked(jobs)
-    uses = Counter(dataset for job in jobs for dataset in {*job.inputs, *job.outputs})
-    versions: dict[_DatasetVersion, None] = {}
-    current: dict[str, _DatasetVersion] = {}
-    for rank in range(stages[-1].rank + 1):
-        level = [stage for stage in stages if stage.rank == rank]
-        for stage in level:
-            for fresh in _side(stage.job.inputs, uses):
-                version = fresh if fresh.folded else current.setdefault(fresh.dataset, fresh)
-                version.readers.append(stage)
-                versions[version] = None
-        for stage in level:
-            for fresh in _side(stage.job.outputs, uses):
-                version = fresh if fresh.folded else _written(fresh, current)
-                version.writers.append(stage)
-                versions[version] = None
-    return stages, list(versions)
-
-
-def _written(fresh: _DatasetVersion, current: dict[str, _DatasetVersion]) -> _DatasetVersion:
-    """Return the version that a job writes: a new one if the last one was read already."""
-    old = current.get(fresh.dataset)
-    if old is not None and not old.readers:
-        return old
-    fresh.again = old is not None
-    current[fresh.dataset] = fresh
-    return fresh
-
-
-def _side(datasets: Sequence[str], uses: Mapping[str, int]) -> list[_DatasetVersion]:
-    if len(datasets) <= _MOST_PER_SIDE:
-        return [_DatasetVersion(dataset) for dataset in datasets]
-    joining_first = sorted(datasets, key=lambda dataset: uses[dataset] < 2)[:_MOST_PER_SIDE]
-    shown = [dataset for dataset in datasets if dataset in set(joining_first)]
-    return [*(_DatasetVersion(dataset) for dataset in shown), _DatasetVersion("", folded=len(datasets) - len(shown))]
+    @property
+    def unit(self) -> int:
+        """The unit of its box, between those of its lines."""
+        return self.rank * _UNITS + 2
 
 
 def _ranked(jobs: Sequence[GraphJob]) -> list[_Stage]:
@@ -229,218 +180,231 @@ def _ranked(jobs: Sequence[GraphJob]) -> list[_Stage]:
                 rank += 1
             ranks[index] = rank
             crowd[rank] += 1
-    order = sorted(ranks, key=lambda index: (ranks[index], index))
-    return [_Stage(jobs[index], ranks[index], number) for number, index in enumerate(order)]
+    return [_Stage(jobs[index], ranks[index]) for index in sorted(ranks, key=lambda index: (ranks[index], index))]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class _Rail:
-    """The row of a dataset in a band.
+    """A dataset between its writers and its readers; a dataset that is written again after a read has several rails.
 
-    :param slot: the rank of the band, from 0, before which its name is placed.
-    :param start: the first unit of its line, ``end`` the last.
+    :param dataset: its key; empty for folded datasets.
+    :param folded: how many datasets are folded into this one; 0 for a single dataset.
+    :param again: whether an earlier rail of the dataset is in the flow.
     :param came: whether its writer is in a band above.
     :param goes: whether a reader or another writer is in a band below.
     """
 
-    version: _DatasetVersion
-    writers: list[_Stage]
-    readers: list[_Stage]
-    slot: int
-    start: int
-    end: int
-    came: bool
-    goes: bool
+    dataset: str
+    folded: int = 0
+    again: bool = False
+    writers: list[_Stage] = field(default_factory=list)
+    readers: list[_Stage] = field(default_factory=list)
+    came: bool = False
+    goes: bool = False
     row: int = 0
+
+    def within(self, first: int, last: int) -> _Rail | None:
+        """Return its part in these ranks; ``None`` if it has none there."""
+        writers = [stage for stage in self.writers if first <= stage.rank <= last]
+        readers = [stage for stage in self.readers if first <= stage.rank <= last]
+        if not writers and not readers:
+            return None
+        return replace(
+            self,
+            writers=writers,
+            readers=readers,
+            came=any(stage.rank < first for stage in self.writers),
+            goes=any(stage.rank > last for stage in (*self.writers, *self.readers)),
+        )
+
+    @cached_property
+    def slot(self) -> int:
+        """The unit of its name: after its writers, or else before its readers."""
+        if self.writers:
+            return (max(stage.rank for stage in self.writers) + 1) * _UNITS
+        return min(stage.rank for stage in self.readers) * _UNITS
+
+    @cached_property
+    def units(self) -> range:
+        """The units that its line passes."""
+        writers, readers = [stage.unit + 1 for stage in self.writers], [stage.unit - 1 for stage in self.readers]
+        return range(min(writers, default=self.slot), max(readers, default=self.slot) + 1)
+
+    def only_user(self, unit: int) -> _Stage | None:
+        """Return the job of this unit that the line ends at, if it meets no other job there."""
+        users = [stage for stage in self.readers if stage.unit - 1 == unit == self.units[-1]]
+        users += [stage for stage in self.writers if stage.unit + 1 == unit == self.units[0]]
+        return users[0] if len(users) == 1 else None
+
+
+def _rails(stages: Sequence[_Stage]) -> list[_Rail]:
+    """Return the datasets between jobs that are sorted by rank."""
+    uses = Counter(dataset for stage in stages for dataset in {*stage.job.inputs, *stage.job.outputs})
+    rails: dict[_Rail, None] = {}
+    current: dict[str, _Rail] = {}
+    for _, same_rank in groupby(stages, key=lambda stage: stage.rank):
+        level = list(same_rank)
+        for stage in level:
+            for fresh in _side(stage.job.inputs, uses):
+                rail = fresh if fresh.folded else current.setdefault(fresh.dataset, fresh)
+                rail.readers.append(stage)
+                rails[rail] = None
+        for stage in level:
+            for fresh in _side(stage.job.outputs, uses):
+                rail = fresh if fresh.folded else _written(fresh, current)
+                rail.writers.append(stage)
+                rails[rail] = None
+    return list(rails)
+
+
+def _written(fresh: _Rail, current: dict[str, _Rail]) -> _Rail:
+    """Return the rail that a job writes to: a new one if the last one was read already."""
+    old = current.get(fresh.dataset)
+    if old is not None and not old.readers:
+        return old
+    fresh.again = old is not None
+    current[fresh.dataset] = fresh
+    return fresh
+
+
+def _side(datasets: Sequence[str], uses: Mapping[str, int]) -> list[_Rail]:
+    if len(datasets) <= _MOST_PER_SIDE:
+        return [_Rail(dataset) for dataset in datasets]
+    joining_first = sorted(datasets, key=lambda dataset: uses[dataset] < 2)[:_MOST_PER_SIDE]
+    shown = [dataset for dataset in datasets if dataset in set(joining_first)]
+    return [*map(_Rail, shown), _Rail("", folded=len(datasets) - len(shown))]
 
 
 @dataclass(slots=True)
 class _Track:
     """The vertical line between a job and its datasets on one side.
 
-    :param net: the number of the job's stage.
     :param lane: its column among the vertical lines, from 0; lines that do not touch share one.
     """
 
-    net: int
-    rows: set[int]
+    stage: _Stage
+    rails: list[_Rail]
     lane: int = 0
 
+    def rows(self) -> set[int]:
+        """Return the rows of the job and the datasets."""
+        return {self.stage.row, *(rail.row for rail in self.rails)}
 
-@dataclass(slots=True)
+
 class _Band:
-    """Consecutive ranks of a flow, drawn side by side.
+    """Consecutive ranks of a flow, drawn side by side; jobs and datasets have rows, and no two lines overlap.
 
-    :param first: the lowest rank, ``count`` the number of ranks.
-    :param tracks: by unit and stage number.
+    :ivar tracks: by unit.
     """
 
-    first: int
-    count: int
-    stages: list[_Stage]
-    rails: list[_Rail]
-    job_rows: dict[int, int] = field(default_factory=dict)
-    tracks: dict[int, dict[int, _Track]] = field(default_factory=dict)
-
-
-def _arranged(flow: Sequence[_Stage], versions: Sequence[_DatasetVersion], first: int, last: int) -> _Band:
-    """Assign rows to the jobs and datasets of these ranks, and lanes to their lines."""
-    stages = [stage for stage in flow if first <= stage.rank <= last]
-    rails = [rail for version in versions if (rail := _rail(version, first, last))]
-    band = _Band(first, last - first + 1, stages, rails)
-    _Rows(band).assign()
-    for stage in stages:
-        at = (stage.rank - first) * _UNITS
-        for unit, rows in (
-            (at + 1, {rail.row for rail in rails if stage in rail.readers}),
-            (at + 3, {rail.row for rail in rails if stage in rail.writers}),
-        ):
-            if rows:
-                row = band.job_rows[stage.number]
-                band.tracks.setdefault(unit, {})[stage.number] = _Track(stage.number, rows | {row})
-    for tracks in band.tracks.values():
-        ends: list[int] = []
-        for track in sorted(tracks.values(), key=lambda track: min(track.rows)):
-            lane = next((lane for lane, end in enumerate(ends) if end < min(track.rows)), len(ends))
-            ends[lane : lane + 1] = [max(track.rows)]
-            track.lane = lane
-    return band
-
-
-def _rail(version: _DatasetVersion, first: int, last: int) -> _Rail | None:
-    writers = [stage for stage in version.writers if first <= stage.rank <= last]
-    readers = [stage for stage in version.readers if first <= stage.rank <= last]
-    if not writers and not readers:
-        return None
-    reads = [stage.rank - first for stage in readers]
-    writes = [stage.rank - first for stage in writers]
-    slot = max(writes) + 1 if writes else min(reads)
-    return _Rail(
-        version,
-        writers,
-        readers,
-        slot,
-        start=min(writes) * _UNITS + 3 if writes else slot * _UNITS,
-        end=max(reads) * _UNITS + 1 if reads else slot * _UNITS,
-        came=any(stage.rank < first for stage in version.writers),
-        goes=any(stage.rank > last for stage in (*version.writers, *version.readers)),
-    )
-
-
-class _Rows:
-    """Assignment of rows to jobs and datasets so that no two lines overlap."""
-
-    def __init__(self, band: _Band) -> None:
-        self.band = band
-        self.taken: dict[tuple[int, int], _Rail | _Stage] = {}
-        self.placed: set[int] = set()
-
-    def assign(self) -> None:
-        for stage in self.band.stages:
-            inputs = [rail for rail in self.band.rails if stage in rail.readers]
-            outputs = [rail for rail in self.band.rails if stage in rail.writers]
-            self._place_rails(inputs, self._middle([*inputs, *outputs], stage))
-            straight = [rail for rail in inputs if rail.writers] or inputs
-            self._place_job(stage, self._middle(straight, stage), inputs, outputs)
-            self._place_rails(outputs, self.band.job_rows[stage.number])
-        top = min(row for _, row in self.taken)
-        for rail in self.band.rails:
+    def __init__(self, flow: Sequence[_Stage], rails: Sequence[_Rail], first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self.stages = [stage for stage in flow if first <= stage.rank <= last]
+        self.rails = [part for rail in rails if (part := rail.within(first, last))]
+        self.tracks: dict[int, list[_Track]] = {}
+        self._taken: dict[tuple[int, int], _Rail | _Stage] = {}
+        self._placed: set[_Rail] = set()
+        for stage in self.stages:
+            self._place(stage)
+        top = min(row for _, row in self._taken)
+        for rail in self.rails:
             rail.row -= top
-        self.band.job_rows = {number: row - top for number, row in self.band.job_rows.items()}
+        for stage in self.stages:
+            stage.row -= top
+        for tracks in self.tracks.values():
+            ends: list[int] = []
+            for track in sorted(tracks, key=lambda track: min(track.rows())):
+                rows = track.rows()
+                track.lane = next((lane for lane, end in enumerate(ends) if end < min(rows)), len(ends))
+                ends[track.lane : track.lane + 1] = [max(rows)]
 
-    def _middle(self, rails: Sequence[_Rail], stage: _Stage) -> int:
-        rows = sorted(rail.row for rail in rails if id(rail) in self.placed)
+    def _place(self, stage: _Stage) -> None:
+        """Give rows to a job and its datasets."""
+        inputs = [rail for rail in self.rails if stage in rail.readers]
+        outputs = [rail for rail in self.rails if stage in rail.writers]
+        sides = {unit: rails for unit, rails in ((stage.unit - 1, inputs), (stage.unit + 1, outputs)) if rails}
+        self._place_rails(inputs, self._middle([*inputs, *outputs], len(inputs)))
+        middle = self._middle([rail for rail in inputs if rail.writers] or inputs, len(inputs))
+        stage.row = next(row for row in _outwards(middle) if self._job_fits(stage, row))
+        self._taken |= {(stage.unit, row): stage for row in (stage.row - 1, stage.row, stage.row + 1)}
+        for unit, rails in sides.items():
+            self._taken.setdefault((unit, stage.row), stage)
+            self.tracks.setdefault(unit, []).append(_Track(stage, rails))
+        self._place_rails(outputs, stage.row)
+
+    def _middle(self, rails: Sequence[_Rail], inputs: int) -> int:
+        rows = sorted(rail.row for rail in rails if rail in self._placed)
         if rows:
             return (rows[0] + rows[-1]) // 2
-        below = max((row for _, row in self.taken), default=-2)
-        tallest = max(3, sum(stage in rail.readers for rail in self.band.rails))
-        return below + 2 + tallest // 2 if self.taken else 0
+        return max(row for _, row in self._taken) + 2 + max(3, inputs) // 2 if self._taken else 0
 
     def _place_rails(self, rails: Sequence[_Rail], middle: int) -> None:
-        waiting = [rail for rail in rails if id(rail) not in self.placed]
-        top = middle - (len(waiting) - 1) // 2
+        """Place what has no row yet below each other."""
+        waiting = [rail for rail in rails if rail not in self._placed]
+        lines = [[(unit, rail.only_user(unit) or rail) for unit in rail.units] for rail in waiting]
         start = next(
             start
-            for start in (top + offset for offset in _outwards())
-            if all(self._rail_fits(rail, row) for row, rail in enumerate(waiting, start))
+            for start in _outwards(middle - (len(waiting) - 1) // 2)
+            if all(self._taken.get((unit, start + n), on) is on for n, line in enumerate(lines) for unit, on in line)
         )
-        for row, rail in enumerate(waiting, start):
+        for row, (rail, line) in enumerate(zip(waiting, lines, strict=True), start):
             rail.row = row
-            self.placed.add(id(rail))
-            for unit in range(rail.start, rail.end + 1):
-                self.taken.setdefault((unit, row), rail)
+            self._placed.add(rail)
+            for unit, on in line:
+                self._taken.setdefault((unit, row), on)
 
-    def _rail_fits(self, rail: _Rail, row: int) -> bool:
-        units = range(rail.start, rail.end + 1)
-        return all(self._meets(self.taken.get((unit, row)), rail, unit) for unit in units)
-
-    def _meets(self, there: _Rail | _Stage | None, rail: _Rail, unit: int) -> bool:
-        """Return whether the dataset's line may be here: the place is free, or has the line of its only job."""
-        if there is None:
-            return True
-        if not isinstance(there, _Stage):
-            return False
-        at = (there.rank - self.band.first) * _UNITS
-        users = rail.readers if unit == at + 1 == rail.end else rail.writers if unit == at + 3 == rail.start else []
-        return [stage for stage in users if stage.rank == there.rank] == [there]
-
-    def _place_job(self, stage: _Stage, middle: int, inputs: Sequence[_Rail], outputs: Sequence[_Rail]) -> None:
-        at = (stage.rank - self.band.first) * _UNITS
-        row = next(row for offset in _outwards() if self._job_fits(stage, at, row := middle + offset))
-        self.band.job_rows[stage.number] = row
-        for beside in (row - 1, row, row + 1):
-            self.taken[at + 2, beside] = stage
-        for unit, rails in ((at + 1, inputs), (at + 3, outputs)):
-            if rails:
-                self.taken.setdefault((unit, row), stage)
-
-    def _job_fits(self, stage: _Stage, at: int, row: int) -> bool:
-        around = [self.taken.get((at + 2, beside)) for beside in range(row - 2, row + 3)]
-        if any(around[1:-1]) or any(isinstance(there, _Stage) for there in around):
-            return False
-        for unit in (at + 1, at + 3):
-            there = self.taken.get((unit, row))
-            if isinstance(there, _Stage) or (there and not self._meets(stage, there, unit)):
-                return False
-        return True
+    def _job_fits(self, stage: _Stage, row: int) -> bool:
+        """Return whether the box fits: nothing is in its way, its lines meet its own only, and no box touches it."""
+        around = [self._taken.get((stage.unit, beside)) for beside in range(row - 2, row + 3)]
+        beside = [self._taken.get((unit, row), stage) for unit in (stage.unit - 1, stage.unit + 1)]
+        return (
+            not any(around[1:-1])
+            and not any(isinstance(there, _Stage) for there in around)
+            and all(there is stage for there in beside)
+        )
 
 
-def _outwards() -> Iterator[int]:
-    """Yield 0, 1, -1, 2, -2 and so on."""
-    yield 0
+def _outwards(middle: int) -> Iterator[int]:
+    """Yield the row, the row after it, the row before it, and so on."""
+    yield middle
     for distance in count(1):
-        yield distance
-        yield -distance
+        yield middle + distance
+        yield middle - distance
 
 
 class _Sheet:
     """A band with the columns of its units, ready to be painted."""
 
-    def __init__(self, band: _Band, pen: _Pen) -> None:
+    def __init__(self, band: _Band, drawing: _Drawing) -> None:
         self.band = band
-        self.pen = pen
-        self.canvas = _Canvas(pen.glyphs)
-        units = band.count * _UNITS + 1
-        self.widths = [self._natural(unit) for unit in range(units)]
+        self.drawing = drawing
+        self.glyphs = drawing.glyphs
+        self.canvas = _Canvas(drawing.glyphs)
+        self.units = range(band.first * _UNITS, (band.last + 1) * _UNITS + 1)
+        self.widths = {unit: self._natural(unit) for unit in self.units}
         self.readable = self._fit()
-        self.lefts = [sum(self.widths[:unit]) for unit in range(units)]
+        self.lefts = dict(zip(self.units, accumulate(self.widths.values(), initial=0), strict=False))
 
     def _natural(self, unit: int) -> int:
-        rank, part = divmod(unit, _UNITS)
+        """Return the width at which nothing is shortened."""
+        part = unit % _UNITS
         if part == 0:
-            labels = [_width(self._label(rail)) for rail in self.band.rails if rail.slot == rank]
-            pads = (1 if unit else 0) + (1 if rank < self.band.count else 0)
-            return max(labels) + pads if labels else 0
+            labels = [_width(self._label(rail)) for rail in self.band.rails if rail.slot == unit]
+            return max(labels) + sum(self._pads(unit)) if labels else 0
         if part == 2:
-            return _BOX + max(cell_width(s.job.name) for s in self.band.stages if s.rank - self.band.first == rank)
+            return _BOX + max(cell_width(stage.job.name) for stage in self.band.stages if stage.unit == unit)
         tracks = self.band.tracks.get(unit)
-        return 4 + 2 * max(track.lane for track in tracks.values()) if tracks else 0
+        return 4 + 2 * max(track.lane for track in tracks) if tracks else 0
+
+    def _pads(self, unit: int) -> tuple[bool, bool]:
+        """Return whether names in this unit have a blank on each side, for a line."""
+        return unit != self.units[0], unit != self.units[-1]
 
     def _fit(self) -> bool:
         """Narrow the widest columns of names until all fit, and return whether they are still readable."""
-        names = range(0, len(self.widths), 2)
-        natural = list(self.widths)
-        while sum(self.widths) > self.pen.width:
+        names, natural = self.units[::2], dict(self.widths)
+        while sum(self.widths.values()) > self.drawing.width:
             widest = max(names, key=self.widths.__getitem__)
             if self.widths[widest] <= _BOX + 1:
                 return False
@@ -448,16 +412,19 @@ class _Sheet:
         least = (_READABLE_NAME, 0, _READABLE_JOB)
         return all(self.widths[unit] >= min(natural[unit], least[unit % _UNITS]) for unit in names)
 
-    def paint(self, names: dict[str, str]) -> list[list[Piece]]:
+    def _right(self, unit: int) -> int:
+        return self.lefts[unit] + self.widths[unit] - 1
+
+    def paint(self) -> list[list[Piece]]:
         for unit, tracks in self.band.tracks.items():
-            for track in tracks.values():
+            for track in tracks:
                 self._paint_track(unit, track)
         for rail in self.band.rails:
             self._paint_rail(rail)
         for rail in self.band.rails:
-            self._paint_name(rail, names)
+            self._paint_name(rail)
         for stage in self.band.stages:
-            self._paint_job(stage, names)
+            self._paint_job(stage)
         return self.canvas.rows()
 
     def _lane(self, unit: int, track: _Track) -> int:
@@ -465,94 +432,86 @@ class _Sheet:
 
     def _paint_track(self, unit: int, track: _Track) -> None:
         """Paint the vertical line, and the line between it and the job's box."""
-        x, row = self._lane(unit, track), self.band.job_rows[track.net]
-        self.canvas.down(x, min(track.rows), max(track.rows), track.net)
-        net = {track.net: _LEFT | _RIGHT}
-        if unit % _UNITS == 1:
-            end = self.lefts[unit] + self.widths[unit] - 1
-            self.canvas.across(x, end, row, net, turns=(True, False))
-            self.canvas.write(end, row, self.pen.glyphs.arrow, "dim")
+        x, row, rows = self._lane(unit, track), track.stage.row, track.rows()
+        self.canvas.down(x, min(rows), max(rows), track.stage)
+        net = {track.stage: _LEFT | _RIGHT}
+        if unit < track.stage.unit:
+            self.canvas.across(x, self._right(unit), row, net, turns=(True, False))
+            self.canvas.write(self._right(unit), row, self.glyphs.arrow, "dim")
         else:
             self.canvas.across(self.lefts[unit], x, row, net, turns=(False, True))
 
     def _paint_rail(self, rail: _Rail) -> None:
         """Paint the line of a dataset, except in the column of its name."""
-        for unit in range(rail.start, rail.end + 1):
-            left, right = self.lefts[unit], self.lefts[unit] + self.widths[unit] - 1
+        for unit in rail.units:
+            left, right = self.lefts[unit], self._right(unit)
             if unit % 2 == 0:
-                if unit != rail.slot * _UNITS:
+                if unit != rail.slot:
                     self.canvas.across(left, right, rail.row, {})
                 continue
-            known = self.band.tracks.get(unit, {})
-            stages = rail.readers if unit % _UNITS == 1 else rail.writers
-            met = [known[stage.number] for stage in stages if stage.number in known]
+            met = [track for track in self.band.tracks.get(unit, ()) if rail in track.rails]
             lanes = [self._lane(unit, track) for track in met]
-            ends = (unit == rail.start, unit == rail.end)
+            ends = (unit == rail.units[0], unit == rail.units[-1])
             start, end = (min(lanes) if ends[0] else left), (max(lanes) if ends[1] else right)
-            nets = {track.net: self._meeting(unit, track, rail) for track in met}
-            self.canvas.across(start, end, rail.row, nets, turns=ends)
+            self.canvas.across(start, end, rail.row, {t.stage: _meeting(unit, t, rail) for t in met}, turns=ends)
 
-    def _meeting(self, unit: int, track: _Track, rail: _Rail) -> int:
-        """Return the sides on which a dataset's line meets the vertical line of a job.
-
-        A line that continues to another job meets on one side only and then passes behind. Otherwise the first job's
-        other datasets would seem to lead to that job, too.
-        """
-        reads = unit % _UNITS == 1
-        alone = sum(track.net in {s.number for s in (r.readers if reads else r.writers)} for r in self.band.rails) == 1
-        if alone or track.rows == {rail.row}:
-            return _LEFT | _RIGHT
-        return _LEFT if reads else _RIGHT
-
-    def _paint_name(self, rail: _Rail, names: dict[str, str]) -> None:
-        unit = rail.slot * _UNITS
-        left, width = self.lefts[unit], self.widths[unit]
-        if rail.start < unit:
-            self.canvas.write(left - 1, rail.row, self.pen.glyphs.arrow, "dim")
-        x = left + (1 if unit else 0)
-        room = width - (1 if unit else 0) - (0 if unit == len(self.widths) - 1 else 1)
+    def _paint_name(self, rail: _Rail) -> None:
+        left, right, (before, after) = self.lefts[rail.slot], self._right(rail.slot), self._pads(rail.slot)
+        if rail.units[0] < rail.slot:
+            self.canvas.write(left - 1, rail.row, self.glyphs.arrow, "dim")
+        x = left + before
+        room = right + 1 - x - after
         pieces = self._label(rail)
         if _width(pieces) > room:
-            full = self.pen.name_of(rail.version.dataset).text
             pieces = self._short_label(rail, room)
-            names[full] = "".join(text for text, _ in pieces[1:-1]).strip()
+            full = self.drawing.name_of(rail.dataset).text
+            self.drawing.shortened[full] = "".join(text for text, _ in pieces[1:-1]).strip()
         for text, style in pieces:
             x = self.canvas.write(x, rail.row, text, style)
-        if rail.end > unit:
-            self.canvas.across(x + 1, left + width - 1, rail.row, {})
+        if rail.units[-1] > rail.slot:
+            self.canvas.across(x + 1, right, rail.row, {})
 
     def _label(self, rail: _Rail) -> list[Piece]:
         """Return mark, platform, name, note and mark of a dataset."""
-        glyphs, version = self.pen.glyphs, rail.version
-        if version.folded:
-            return [("", ""), (f"{glyphs.ellipsis} {version.folded} more", "dim italic"), ("", "")]
-        name = self.pen.name_of(version.dataset)
-        after = (f" {name.note}" if name.note else "") + (" (again)" if version.again else "")
+        if rail.folded:
+            return [("", ""), (f"{self.glyphs.ellipsis} {rail.folded} more", "dim italic"), ("", "")]
+        name = self.drawing.name_of(rail.dataset)
+        after = (f" {name.note}" if name.note else "") + (" (again)" if rail.again else "")
         return [
-            (f"{glyphs.came} " if rail.came else "", "cyan"),
+            (f"{self.glyphs.came} " if rail.came else "", "cyan"),
             (f"{name.platform} " if name.platform else "", "dim"),
             (name.name, ""),
             (after, "yellow"),
-            (f" {glyphs.goes}" if rail.goes else "", "cyan"),
+            (f" {self.glyphs.goes}" if rail.goes else "", "cyan"),
         ]
 
     def _short_label(self, rail: _Rail, room: int) -> list[Piece]:
         """Return the label with a shortened name, and without platform and note if they do not fit."""
         came, platform, name, after, goes = self._label(rail)
-        marks = _width([came, goes])
+        room -= _width([came, goes])
         choices: list[list[Piece]] = [[platform, after], [after], []]
-        kept = next(kept for kept in choices if not kept or room - marks - _width(kept) >= _LEAST_NAME)
-        short = (self.pen.glyphs.shorten(name[0], max(room - marks - _width(kept), 0)), name[1])
+        kept = next(kept for kept in choices if not kept or room - _width(kept) >= _LEAST_NAME)
+        short = (self.glyphs.shorten(name[0], max(room - _width(kept), 0)), name[1])
         return [came, *(p for p in kept if p is platform), short, *(p for p in kept if p is after), goes]
 
-    def _paint_job(self, stage: _Stage, names: dict[str, str]) -> None:
-        unit = (stage.rank - self.band.first) * _UNITS + 2
-        left, width, row = self.lefts[unit], self.widths[unit], self.band.job_rows[stage.number]
-        label = self.pen.glyphs.shorten(stage.job.name, width - _BOX)
+    def _paint_job(self, stage: _Stage) -> None:
+        left, width = self.lefts[stage.unit], self.widths[stage.unit]
+        label = self.glyphs.shorten(stage.job.name, width - _BOX)
         if label != stage.job.name:
-            names[stage.job.name] = label
-        self.canvas.box(left, row, width, "green")
-        self.canvas.write(left + 1 + (width - 2 - cell_width(label)) // 2, row, label, "bold green")
+            self.drawing.shortened[stage.job.name] = label
+        self.canvas.box(left, stage.row, width, "green")
+        self.canvas.write(left + 1 + (width - 2 - cell_width(label)) // 2, stage.row, label, "bold green")
+
+
+def _meeting(unit: int, track: _Track, rail: _Rail) -> int:
+    """Return the sides on which a dataset's line meets the vertical line of a job.
+
+    A line that continues to another job meets on one side only and then passes behind. Otherwise the first job's
+    other datasets would seem to lead to that job, too.
+    """
+    if len(track.rails) == 1 or track.rows() == {rail.row}:
+        return _LEFT | _RIGHT
+    return _LEFT if unit < track.stage.unit else _RIGHT
 
 
 def _width(pieces: Sequence[Piece]) -> int:
@@ -565,8 +524,8 @@ class _Canvas:
 
     glyphs: Glyphs
     _texts: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    _across: dict[tuple[int, int], tuple[int, Mapping[int, int]]] = field(default_factory=dict)
-    _down: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    _across: dict[tuple[int, int], tuple[int, Mapping[_Stage, int]]] = field(default_factory=dict)
+    _down: dict[tuple[int, int], tuple[int, _Stage]] = field(default_factory=dict)
 
     def write(self, x: int, y: int, text: str, style: str = "") -> int:
         """Write a text, and return the column after it."""
@@ -582,7 +541,7 @@ class _Canvas:
         return x
 
     def across(
-        self, start: int, end: int, y: int, nets: Mapping[int, int], *, turns: tuple[bool, bool] = (False, False)
+        self, start: int, end: int, y: int, nets: Mapping[_Stage, int], *, turns: tuple[bool, bool] = (False, False)
     ) -> None:
         """Draw a horizontal line.
 
@@ -595,7 +554,7 @@ class _Canvas:
             joined = {net: met.get(net, 0) | nets.get(net, 0) for net in (*met, *nets)}
             self._across[x, y] = (old | sides, joined)
 
-    def down(self, x: int, top: int, bottom: int, net: int) -> None:
+    def down(self, x: int, top: int, bottom: int, net: _Stage) -> None:
         """Draw the vertical line of a net."""
         for y in range(top, bottom + 1):
             self._down[x, y] = ((_UP if y > top else 0) | (_DOWN if y < bottom else 0), net)
@@ -612,27 +571,22 @@ class _Canvas:
     def rows(self) -> list[list[Piece]]:
         """Return the drawing row by row, with neighbours of the same style in one piece."""
         drawn: dict[int, dict[int, Piece]] = {}
-        for (x, y), piece in [*self._lines().items(), *self._texts.items()]:
+        for x, y in (*self._across, *self._down):
+            drawn.setdefault(y, {})[x] = (self.glyphs.lines[self._sides((x, y))], "dim")
+        for (x, y), piece in self._texts.items():
             drawn.setdefault(y, {})[x] = piece
         return [_pieces(drawn.get(y, {})) for y in range(max(drawn, default=-1) + 1)]
 
-    def _lines(self) -> dict[tuple[int, int], Piece]:
-        lines: dict[tuple[int, int], Piece] = {}
-        for place in [*self._across, *self._down]:
-            across, met = self._across.get(place, (0, {}))
-            down, net = self._down.get(place, (0, -1))
-            # If two lines cross without meeting, the horizontal one passes behind.
-            sides = down | (across & met.get(net, 0)) if down else across
-            lines[place] = (self.glyphs.lines[sides], "dim")
-        return lines
+    def _sides(self, place: tuple[int, int]) -> int:
+        """Return the directions in which lines leave a place."""
+        across, met = self._across.get(place, (0, {}))
+        if place not in self._down:
+            return across
+        down, net = self._down[place]
+        # If two lines cross without meeting, the horizontal one passes behind.
+        return down | (across & met.get(net, 0)) if down else across
 
 
 def _pieces(row: Mapping[int, Piece]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for x in range(max(row, default=-1) + 1):
-        text, style = row.get(x, (" ", ""))
-        if pieces and pieces[-1][1] == style:
-            pieces[-1] = (pieces[-1][0] + text, style)
-        else:
-            pieces.append((text, style))
-    return pieces
+    cells = (row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1))
+    return [("".join(text for text, _ in same), style) for style, same in groupby(cells, key=itemgetter(1))]
