@@ -26,10 +26,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import zstandard
 
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, Cluster, write_package
@@ -45,8 +46,6 @@ SMALL_FILES = 20_000
 WIDE_EVENTS = 1_000, 12_000, 48_000
 KINDS = ("driver", "executor", "python")
 """What processes are: ``driver`` is the whole of Spark's Java where there is no cluster."""
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
@@ -71,35 +70,28 @@ class Usage:
 
     def sample(self, roots: Sequence[int]) -> None:
         """Look at the processes below some others, as they are now."""
-        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-        stats = {pid: stat for pid in pids if (stat := _stat(pid))}
-        known = set(roots)
         memory = dict.fromkeys(KINDS, 0.0)
-        while found := {pid for pid, (_, parent, _, _) in stats.items() if parent in known and pid not in known}:
-            known |= found
-        for pid in known & stats.keys():
-            kind, _, cpu, size = stats[pid]
-            if not kind:
-                continue
-            self.cpu[kind][pid] = max(cpu, self.cpu[kind].get(pid, 0.0))
-            memory[kind] += size
+        for process in (below for root in roots for below in _children(root)):
+            with suppress(psutil.Error), process.oneshot():
+                if kind := _kind(process):
+                    times = process.cpu_times()
+                    self.cpu[kind][process.pid] = times.user + times.system
+                    memory[kind] += process.memory_info().rss / 2**20
         self.memory = {kind: max(self.memory[kind], memory[kind]) for kind in KINDS}
 
 
-def _stat(pid: int) -> tuple[str, int, float, float] | None:
-    """Kind (or empty), parent, CPU seconds and MiB of a process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return None
-    name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-    if command and name == "java":
-        kind = "executor" if b"CoarseGrainedExecutorBackend" in command else "driver"
-    else:
-        # Others: it is ending, or about to become another one and has its parent's memory as yet.
-        kind = "python" if command and name.startswith("python") else ""
-    return kind, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE / 2**20
+def _children(root: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return psutil.Process(root).children(recursive=True)
+    return []
+
+
+def _kind(process: psutil.Process) -> str:
+    """Return what a process is; empty if it is ending, or about to become another one."""
+    command = process.cmdline()
+    if command and process.name() == "java":
+        return "executor" if any("CoarseGrainedExecutorBackend" in part for part in command) else "driver"
+    return "python" if command and process.name().startswith("python") else ""
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What one huge event or application costs: twice as much for twice the size, if nothing is quadratic.
 
-    python benchmarks/event_size.py                    # CPU, memory and checks of the time, for n and 2 n
-    python benchmarks/event_size.py --instructions     # instructions (valgrind), for n and 2 n
+    python benchmarks/event_size.py     # CPU, memory and checks of the time, for n and 2 n
 
 Shapes: ``inputs`` of one run; ``columns`` of one output, with ten inputs each; ``files`` that only column lineage
 names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``: files that are
@@ -12,9 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -135,32 +132,14 @@ def convert(shape: str, count: int) -> None:
     )
 
 
-def instructions(shape: str, count: int) -> int:
-    """Return the instructions of a process that converts."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise SystemExit("valgrind is not installed")
-    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__, shape]
-    run = subprocess.run([*command, str(count)], capture_output=True, text=True, check=True)
-    found = re.search(r"Collected : (\d+)", run.stderr)
-    if found is None:
-        raise SystemExit(run.stderr)
-    return int(found[1])
-
-
 def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
     if len(arguments) == 2:
         convert(arguments[0], int(arguments[1]))
         return
     for shape, (_, most) in SHAPES.items():
-        if arguments == ["--instructions"]:
-            # The start of the process, n and 2 n.
-            start, once, twice = (instructions(shape, count) for count in (1, most // 10, most // 5))
-            print(f"{shape:12s} {once - start:15,d} {twice - start:15,d} {(twice - start) / (once - start):.2f} times")
-        else:
-            for count in (most, 2 * most):
-                subprocess.run([sys.executable, __file__, shape, str(count)], check=True)
+        for count in (most, 2 * most):
+            subprocess.run([sys.executable, __file__, shape, str(count)], check=True)
 
 
 if __name__ == "__main__":

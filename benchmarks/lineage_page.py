@@ -10,11 +10,12 @@ that Chromium takes to load that page; then the growth of the process.
 from __future__ import annotations
 
 import os
+import random
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp())
@@ -22,15 +23,60 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox, OutboxRecords
 from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.visualization import Frame, build_graph, render_page
-from benchmarks import picture
 from tests.servers.chromium import chromium
 
 ATTEMPTS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+LAYERS, COLUMNS = 6, 10
 EVENTS = Path(__file__).parents[1] / "tests/data/corpus/events/b_multi_sql_hive.ndjson"
+
+
+def dataset(layer: int, number: int) -> str:
+    """Return the URN of a dataset."""
+    return f"urn:li:dataset:(urn:li:dataPlatform:hive,layer{layer}.table{number},PROD)"
+
+
+def lake(datasets: int) -> Iterator[Proposal]:
+    """Yield the proposals of a lake of six layers; the same ones every time.
+
+    Each dataset is written by a job that reads one to three of the layers before it.
+    """
+    dice = random.Random(2026)
+    each = datasets // LAYERS
+    names = [f"column{number}" for number in range(COLUMNS)]
+    for layer in range(LAYERS):
+        for number in range(each):
+            urn = dataset(layer, number)
+            fields = [{"fieldPath": name, "nativeDataType": "string"} for name in names]
+            yield Proposal("dataset", urn, "schemaMetadata", {"fields": fields})
+            if layer:
+                near = [min(max(number + dice.randint(-2, 2), 0), each - 1) for _ in range(dice.randint(1, 3))]
+                sources = [dataset(layer - 1 if dice.random() < 0.85 else dice.randrange(layer), one) for one in near]
+                yield job(f"job_{layer}_{number}", list(dict.fromkeys(sources)), urn, names)
+
+
+def job(name: str, sources: list[str], target: str, columns: list[str]) -> Proposal:
+    """A job that takes every column from its first source."""
+    lineage = [
+        {
+            "upstreams": [f"urn:li:schemaField:({sources[0]},{column})"],
+            "downstreams": [f"urn:li:schemaField:({target},{column})"],
+            "transformOperation": "DIRECT:IDENTITY",
+        }
+        for column in columns
+    ]
+    aspect = {
+        "inputDatasetEdges": [{"destinationUrn": urn} for urn in sources],
+        "outputDatasetEdges": [{"destinationUrn": target}],
+        "fineGrainedLineages": lineage,
+    }
+    return Proposal(
+        "dataJob", f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", "dataJobInputOutput", aspect
+    )
 
 
 def best(call: Callable[[], object]) -> str:
@@ -89,8 +135,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in (Path(folder) / "delivered").rglob("*.gz"))
         print(f"{best(runs)}  list of runs, {ATTEMPTS} attempts in the outbox, every tenth pending")
         print(f"{best(run)}  page of one run of them")
-        picture.COLUMNS = 10
-        large = list(picture.lake(500))
+        large = list(lake(500))
         seconds = best(lambda: render_page(build_graph(large), frame=Frame("run")))
         print(f"{seconds}  picture of 500 datasets with 10 columns each")
         page = Path(folder) / "page.html"
