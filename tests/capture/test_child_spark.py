@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.capture.child_spark import _main, _rewrite
 from airflow_provider_spark_datahub.files import NotRegularFileError
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker
+from tests.cases import cases
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
@@ -116,14 +117,7 @@ def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
     assert parsed.value("--driver-class-path") == f"/own.jar:{worker.listener[0]}"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--remote", "sc://spark:15002/;token=secret", "job.py"], "the Spark Connect server sc://spark:15002/: "),
-        (["--conf", "spark.openlineage.disabled=true", "job.py"], "spark.openlineage.disabled"),
-        (["--conf", "spark.openlineage.transport.url=http://x", "job.py"], "spark.openlineage.transport.type"),
-    ],
-)
+@cases("capture")
 def test_a_launch_that_cannot_have_lineage_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     env = {"SPARK_HOME": str(spark_at(tmp_path / "spark"))}
     with pytest.raises(InjectionError, match=reason):

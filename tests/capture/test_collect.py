@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.capture import CollectedEvents, EventSource, Outcome
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, decoded_event
+from tests.cases import cases
 
 START = b'{"eventType": "START"}'
 COMPLETE = b'{"eventType": "COMPLETE"}'
@@ -53,29 +54,15 @@ def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:
     return [event["eventType"] for event in collection]
 
 
-@pytest.mark.parametrize(
-    ("content", "events", "outcome"),
-    [
-        pytest.param(START + b"\n" + COMPLETE + b"\n", ["START", "COMPLETE"], Outcome.COMPLETE, id="whole"),
-        pytest.param(START + b"\n" + COMPLETE, ["START", "COMPLETE"], Outcome.COMPLETE, id="no newline at the end"),
-        pytest.param(START + b"\r\n\r\n \n" + COMPLETE + b"\n", ["START", "COMPLETE"], Outcome.COMPLETE, id="blanks"),
-        pytest.param(b"\xef\xbb\xbf" + START + b"\n", ["START"], Outcome.COMPLETE, id="byte order mark"),
-        pytest.param(START + b"\n" + COMPLETE[:-4], ["START"], Outcome.TORN, id="torn"),
-        pytest.param(START + b'\n{"name": "\xc3', ["START"], Outcome.TORN, id="torn within a character"),
-        pytest.param(START[:-1], [], Outcome.TORN, id="nothing but torn"),
-        pytest.param(b"", [], Outcome.EMPTY, id="empty"),
-        pytest.param(b"\n\n", [], Outcome.EMPTY, id="only blanks"),
-        pytest.param(b"no event\n", [], Outcome.EMPTY, id="only bad lines"),
-    ],
-)
-def test_each_kind_of_file_has_its_outcome(tmp_path: Path, content: bytes, events: list[str], outcome: Outcome) -> None:
-    path = tmp_path / "events.ndjson"
+@cases("capture")
+def test_each_kind_of_file_has_its_outcome(tmp_path: Path, latin_1: str, events: list[str], outcome: str) -> None:
+    path, content = tmp_path / "events.ndjson", latin_1.encode("latin-1")
     path.write_bytes(content)
     collection = collect(path)
     assert types_of(collection) == events
     report = collection.report
-    assert (report.outcome, report.events, report.bytes_read) == (outcome, len(events), len(content))
-    assert report.torn == (1 if outcome is Outcome.TORN else 0)
+    assert (report.outcome.name, report.events, report.bytes_read) == (outcome, len(events), len(content))
+    assert report.torn == (1 if outcome == "TORN" else 0)
     assert report.lines == report.events + report.blank + report.torn + report.quarantined_count
 
 

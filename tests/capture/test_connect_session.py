@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.capture import (
 )
 from airflow_provider_spark_datahub.capture.connect_session import _SessionFollower
 from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[1] / "data" / "connect_server.ndjson"
 ONE, TWO = "b57528e8-3c6f-4c48-94a0-aaf38e2a640e", "494bf289-f7cb-4547-9147-176b0260a078"
@@ -42,14 +43,7 @@ def _parents(place: SessionEvents) -> list[dict[str, str]]:
     return [json.loads(event)["run"]["facets"]["parent"]["run"] for event in reader.rest(never)]
 
 
-@pytest.mark.parametrize(
-    ("remote", "expected", "session"),
-    [
-        ("sc://host", f"sc://host/;session_id={OURS}", OURS),
-        ("sc://host:15002/;use_ssl=true;", f"sc://host:15002/;use_ssl=true;session_id={OURS}", OURS),
-        (f"sc://host/;user_id=a;session_id={TWO}", f"sc://host/;user_id=a;session_id={TWO}", TWO),
-    ],
-)
+@cases("capture")
 def test_a_session_has_the_attempts_id_unless_it_has_its_own(remote: str, expected: str, session: str) -> None:
     assert remote_with_session(remote, OURS) == (expected, session)
     with pytest.raises(InjectionError, match=r"SPARK_REMOTE is 'local\[2\]': no Spark Connect server"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture import DriverOutput
+from tests.cases import cases
 
 SAID = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
 
@@ -58,28 +59,7 @@ def output_of(name: str) -> DriverOutput:
     return output
 
 
-@pytest.mark.parametrize(
-    ("name", "failure"),
-    [
-        (
-            "start",
-            (
-                "OpenLineage's listener did not start "
-                "(java.lang.NoClassDefFoundError: io/micrometer/core/instrument/MeterRegistry)"
-            ),
-        ),
-        (
-            "missing",
-            (
-                "OpenLineage's listener did not start "
-                "(Caused by: java.lang.ClassNotFoundException: io.openlineage.spark.agent.OpenLineageSparkListener)"
-            ),
-        ),
-        ("memory", "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"),
-        ("users_memory", ""),
-        ("killed", ""),
-    ],
-)
+@cases("capture")
 def test_a_listener_that_failed_is_recognized(name: str, failure: str) -> None:
     output = output_of(name)
     output.mark_killed()

@@ -14,10 +14,10 @@ from airflow_provider_spark_datahub.capture import (
     Submission,
     inject,
 )
+from tests.cases import cases
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
-DATAHUBS = "datahub.spark.DatahubSparkListener"
 ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 TRANSPORT = "spark.openlineage.transport"
 CLASS_PATH = "spark.driver.extraClassPath"
@@ -72,52 +72,22 @@ def test_minimal_lineage_sets_nothing_else() -> None:
     assert "spark.openlineage.namespace" not in properties
 
 
-@pytest.mark.parametrize(
-    ("conf", "base", "listeners"),
-    [
-        (None, None, LISTENER),
-        ("", "a.Base", LISTENER),
-        (None, "a.Base", f"a.Base,{LISTENER}"),
-        ("a.Conf", "a.Base", f"a.Conf,{LISTENER}"),
-        (f"a.Conf, {LISTENER}", None, f"a.Conf, {LISTENER}"),
-        (DATAHUBS, None, f"{DATAHUBS},{LISTENER}"),
-    ],
-)
+@cases("capture")
 def test_listener_is_appended_once(conf: str | None, base: str | None, listeners: str) -> None:
     name = "spark.extraListeners"
     submission = Submission({} if conf is None else {name: conf}, base_properties={} if base is None else {name: base})
     assert properties_of(submission)[name] == listeners
 
 
-@pytest.mark.parametrize(
-    ("conf", "base", "options"),
-    [
-        (None, None, ADD_OPENS),
-        (None, "-Dbase=1", f"-Dbase=1 {ADD_OPENS}"),
-        ("-Dconf='a b'", "-Dbase=1", f"-Dconf='a b' {ADD_OPENS}"),
-        (f"{ADD_OPENS} -Da=1", None, f"{ADD_OPENS} -Da=1"),
-    ],
-)
+@cases("capture")
 def test_java_options_are_extended_once(conf: str | None, base: str | None, options: str) -> None:
     name = "spark.driver.extraJavaOptions"
     submission = Submission({} if conf is None else {name: conf}, base_properties={} if base is None else {name: base})
     assert properties_of(submission)[name] == options
 
 
-JAR_CASES = [
-    # option, conf, base → option, conf
-    (None, None, None, None, "ours"),
-    (None, "conf", "base", None, "conf,ours"),
-    (None, None, "base", None, "base,ours"),
-    ("option", "conf", "base", "option,ours", "conf"),
-    ("option", None, "base", "option,ours", None),
-    ("ours,option", None, None, "ours,option", None),
-    ("", "conf", None, "", "conf,ours"),
-]
-
-
 @pytest.mark.parametrize("kind", ["jars", "packages"])
-@pytest.mark.parametrize(("option", "conf", "base", "new_option", "new_conf"), JAR_CASES)
+@cases("capture")
 def test_jars_and_packages_are_merged_where_spark_looks(
     kind: str, option: str | None, conf: str | None, base: str | None, new_option: str | None, new_conf: str | None
 ) -> None:
@@ -236,17 +206,7 @@ def test_composite_transport_of_the_user_gets_one_more_member() -> None:
     assert transport_of(users | {f"{TRANSPORT}.continueOnFailure": "false"})["continueOnFailure"] == "false"
 
 
-# Measured with the listener's own ArgumentParser: what it makes of the URL of a transport of its own.
-@pytest.mark.parametrize(
-    ("url", "understood"),
-    [
-        ("http://h:1", {"url": "http://h:1"}),
-        ("http://h:1/", {"url": "http://h:1/"}),
-        ("http://h:1/api/v1/lineage", {"url": "http://h:1", "endpoint": "/api/v1/lineage"}),
-        ("http://h:1/?api_key=k", {"url": "http://h:1", "auth.type": "api_key", "auth.apiKey": "k"}),
-        ("https://u@h/x/?q=1", {"url": "https://u@h"}),
-    ],
-)
+@cases("capture")
 def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[str, str]) -> None:
     transport = transport_of({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url})
     prefix = "transports.users."
@@ -256,19 +216,7 @@ def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[s
     }
 
 
-@pytest.mark.parametrize(
-    ("users", "reason"),
-    [
-        ({"type": "kafka", "properties.bootstrap.servers": "h:1"}, "'bootstrap.servers' holds a dot"),
-        ({"type": "http", "headers.X.A": "1"}, "'X.A' holds a dot"),
-        ({"type": "composite", "transports.k.properties.bootstrap.servers": "h:1"}, "holds a dot"),
-        ({"type": "composite", "transports": "[a;b]"}, "is not a member of a composite"),
-        ({"type": "composite", "transports.a": "x"}, "is not a member of a composite"),
-        ({"url": "http://h"}, "but no spark.openlineage.transport.type"),
-        ({"type": "http", "url": "http://h/api/v1/namespaces/n/jobs/j"}, "sets more than the address"),
-        ({"type": "http", "url": "http://h/?app_name=a"}, "sets more than the address"),
-    ],
-)
+@cases("capture")
 def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str], reason: str) -> None:
     properties = {f"{TRANSPORT}.{name}": value for name, value in users.items()}
     with pytest.raises(InjectionError, match=reason) as caught:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture import Submission, inject_event_log
+from tests.cases import cases
 
 FOLDER = Path("/spool/try 1.eventlog")
 ENABLED = "spark.eventLog.enabled"
@@ -38,16 +39,7 @@ def test_a_job_without_an_event_log_gets_one_of_its_own() -> None:
     assert inject_event_log(injection.submission, FOLDER, local_driver=True) == injection
 
 
-@pytest.mark.parametrize(
-    ("place", "folder"),
-    [
-        (None, "/tmp/spark-events"),
-        ("file:///logs", "/logs"),
-        ("file:/my%20logs", "/my logs"),
-        ("/my%20logs", "/my%20logs"),
-        ("logs", "logs"),
-    ],
-)
+@cases("capture")
 @pytest.mark.parametrize("in_defaults", [False, True])
 def test_the_users_event_log_is_kept_and_read(place: str | None, folder: str, in_defaults: bool) -> None:
     conf = {ENABLED: "TRUE"} | ({DIR: place} if place else {})
@@ -69,16 +61,7 @@ def test_how_much_a_plan_names_is_the_jobs_own_choice() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("conf", "local_driver", "reason"),
-    [
-        ({ENABLED: "true", DIR: "hdfs://nn:8020/logs"}, True, "is in hdfs://, which is not read"),
-        ({ENABLED: "true", DIR: "s3a://logs/spark"}, True, "is in s3a://logs/spark, to which no connection is known"),
-        ({ENABLED: "true", DIR: "file:///logs"}, False, "is on another machine"),
-        ({ENABLED: False}, True, "the job sets spark.eventLog.enabled=false"),
-        ({}, False, "the driver runs on another machine"),
-    ],
-)
+@cases("capture")
 def test_an_event_log_that_cannot_be_read_here_is_left_alone(
     conf: dict[str, object], local_driver: bool, reason: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.capture import IvyResolver, SparkInstallation, Submission
 from airflow_provider_spark_datahub.capture.openlineage_jar import _Coordinate, _UnresolvableError
 from tests.capture.installations import executable, spark_at
+from tests.cases import cases
 
 OPENLINEAGE = _Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")
 
@@ -89,16 +90,7 @@ def test_only_a_coordinate_of_three_parts_is_one(text: str, coordinate: _Coordin
     assert coordinate is None or str(coordinate) == text
 
 
-@pytest.mark.parametrize(
-    ("spark", "properties", "folder"),
-    [
-        ("4.3.0", {}, "home/.ivy2.5.2"),
-        ("4.0.0.dev1", {}, "home/.ivy2.5.2"),
-        ("3.5.9", {}, "home/.ivy2"),
-        ("4.3.0", {"spark.jars.ivy": " "}, "home/.ivy2.5.2"),
-        ("3.5.9", {"spark.jars.ivy": "/shared/ivy"}, "/shared/ivy"),
-    ],
-)
+@cases("capture")
 def test_the_ivy_folder_is_that_of_the_sparks_version(
     tmp_path: Path, spark: str, properties: dict[str, object], folder: str
 ) -> None:

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import (
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from tests.capture.installations import LISTENER_CLASS, SEQ_CALL, openlineage_jar, spark_at
+from tests.cases import cases
 
 COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"
 
@@ -126,33 +127,12 @@ def test_jar_without_the_listener_is_refused(spark: SparkInstallation, tmp_path:
     assert "OpenLineageSparkListener.class" in problem(str(tmp_path / "other.jar"), installation=spark)
 
 
-@pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("jars/openlineage.jar", "is neither an absolute path, nor a URI"),
-        ("", "is neither an absolute path, nor a URI"),
-        ("/a.jar,/b.jar", "holds a comma"),
-        ("s3a://jars/openlineage.jar", "the Scala version of s3a://jars/openlineage.jar is not known"),
-        ("hdfs:///jars/openlineage-spark_2.12-1.53.0.jar", "is built for Scala 2.12"),
-    ],
-)
+@cases("capture")
 def test_setting_that_cannot_work_is_refused(spark: SparkInstallation, setting: str, reason: str) -> None:
     assert reason in problem(setting, installation=spark)
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "pom", "scala"),
-    [
-        ("ol.jar", "2.12", None, "2.12"),
-        ("ol.jar", "2.13", None, "2.13"),
-        ("openlineage-spark_2.12-1.53.0.jar", "2.13", None, "2.13"),
-        ("openlineage-spark_2.12-1.53.0.jar", None, None, "2.12"),
-        ("openlineage-spark_2.13.jar", None, None, "2.13"),
-        ("ol.jar", None, "2.12", "2.12"),
-        ("openlineage-spark-1.2.2.jar", None, None, None),
-        ("ol.jar", None, "3.0", None),
-    ],
-)
+@cases("capture")
 def test_scala_version_is_that_of_the_code_then_of_the_name(
     tmp_path: Path, name: str, code: str | None, pom: str | None, scala: str | None
 ) -> None:

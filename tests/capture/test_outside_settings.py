@@ -5,22 +5,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.capture import Submission, overridden_transport
+from tests.cases import cases
 
-DISABLED = "spark.openlineage.disabled"
 WITH_TRANSPORT = "facets: {}\ntransport:\n  type: http\n"
 WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
 
 
-@pytest.mark.parametrize(
-    ("properties", "env", "by"),
-    [
-        ({}, {}, None),
-        ({DISABLED: True}, {}, "the property spark.openlineage.disabled"),
-        ({}, {"OPENLINEAGE_DISABLED": "true"}, "the environment variable OPENLINEAGE_DISABLED"),
-        ({}, {"OPENLINEAGE_DISABLED": "0"}, None),
-        ({DISABLED: "false"}, {"OPENLINEAGE_DISABLED": "true"}, None),
-    ],
-)
+@cases("capture")
 def test_the_setting_that_switches_the_listener_off_is_named(
     properties: dict[str, object], env: dict[str, str], by: str | None
 ) -> None:

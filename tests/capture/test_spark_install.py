@@ -7,6 +7,7 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import SparkInstallation, SparkVersions, base_properties, knows_base_file
 from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
+from tests.cases import cases
 
 BANNER = """#!/bin/sh
 cat >&2 <<'END'
@@ -108,28 +109,7 @@ def test_without_a_defaults_file_there_are_no_defaults(tmp_path: Path) -> None:
     assert found.defaults() == {}
 
 
-# What java.util.Properties.load gives for these lines (its documentation), values trimmed as Spark does.
-@pytest.mark.parametrize(
-    ("text", "properties"),
-    [
-        ("spark.a b", {"spark.a": "b"}),
-        ("spark.a=b", {"spark.a": "b"}),
-        ("spark.a:b", {"spark.a": "b"}),
-        ("  spark.a  =  b c  ", {"spark.a": "b c"}),
-        ("spark.a\tb=c", {"spark.a": "b=c"}),
-        ("spark.a = =b", {"spark.a": "=b"}),
-        ("# c\n! c\n\n  # c\nspark.a b # no comment", {"spark.a": "b # no comment"}),
-        ("spark.a one,\\\n    two,\\\n  three", {"spark.a": "one,two,three"}),
-        ("spark.a b\\\\\nspark.c d", {"spark.a": "b\\", "spark.c": "d"}),
-        ("spark.a b\\\n# no comment", {"spark.a": "b# no comment"}),
-        ("spark.a b\\", {"spark.a": "b"}),
-        ("spark.a\\ key\\:x v\\tw\\u00e9\\q", {"spark.a key:x": "v\tw\u00e9q"}),
-        ("spark.a", {"spark.a": ""}),
-        ("spark.a b\r\nspark.c d\rspark.e f", {"spark.a": "b", "spark.c": "d", "spark.e": "f"}),
-        ("spark.a b\nspark.a c", {"spark.a": "c"}),
-        ("", {}),
-    ],
-)
+@cases("capture")
 def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, properties: dict[str, str]) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes(text.encode())

@@ -1,21 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from airflow_provider_spark_datahub.capture import Submission
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("properties", "base", "seen"),
-    [
-        ({}, {}, None),
-        ({}, {"spark.a": "base"}, "base"),
-        ({"spark.a": "conf"}, {"spark.a": "base"}, "conf"),
-        ({"spark.a": ""}, {"spark.a": "base"}, ""),
-        ({"spark.a": True}, {}, "True"),
-        ({"spark.a": None}, {"spark.a": "base"}, "None"),
-    ],
-)
+@cases("capture")
 def test_properties_override_those_of_the_file(
     properties: dict[str, object], base: dict[str, str], seen: str | None
 ) -> None:

@@ -40,6 +40,7 @@ from datahub.metadata.schema_classes import (
 )
 from datahub.specific.datajob import DataJobPatchBuilder
 
+from tests.cases import cases
 from tests.oracles.strict import canonical_violations, dropping_violations, violations
 
 FLOW = "urn:li:dataFlow:(airflow,etl,prod)"
@@ -169,86 +170,41 @@ def edges(destination: str) -> dict[str, Any]:
 
 
 JOB_INFO: dict[str, Any] = {"customProperties": {}, "name": "load", "type": {"string": "SPARK"}}
-RUN_EVENT = {"timestampMillis": 1, "status": "COMPLETE", "result": {"type": "SUCCESS", "nativeResultType": "spark"}}
-OPERATION = {"timestampMillis": 1, "operationType": "INSERT", "lastUpdatedTimestamp": 1}
-JSON_TEXT = "application/json"
-
-REFUSED = {
-    "entity type differs": (proposal(JOB, "dataJobInfo", JOB_INFO, entityType="dataset"), "is not the type of"),
-    "unknown entity": (status_of("urn:li:sparkJob:a"), "entity type 'sparkJob' is not in the registry"),
-    "no entity": ({"changeType": "UPSERT", "aspectName": "status", "aspect": {"json": {}}}, "entityUrn: is missing"),
-    "no urn": (status_of("urn:xx:dataset:a"), "does not start with urn:li:"),
-    "parentheses": (status_of(dataset("db.(t")), "mismatched parentheses"),
-    "open parenthesis": (status_of(TABLE[:-1]), "mismatched parentheses"),
-    "text after the key": (status_of(TABLE + "x"), "mismatched parentheses"),
-    "empty part": (status_of(dataset("")), "empty part"),
-    "reserved character": (status_of(dataset("t(1)")), "reserved character in key part 't(1)'"),
-    "unknown aspect": (proposal(JOB, "jobInfo", {}), "no aspect is called 'jobInfo'"),
-    "aspect of another": (proposal(TABLE, "dataJobInfo", JOB_INFO), "unknown aspect 'dataJobInfo' for entity dataset"),
-    "change type: no text": (
-        proposal(JOB, "dataJobInfo", JOB_INFO, changeType=["UPSERT"]),
-        "changeType: ['UPSERT']",
-    ),
-    "change type": (proposal(JOB, "dataJobInfo", JOB_INFO, changeType="MERGE"), "changeType: 'MERGE'"),
-    "extra key": (proposal(JOB, "dataJobInfo", JOB_INFO, runId="x"), "runId: is not part of a proposal"),
-    "system metadata": (proposal(JOB, "dataJobInfo", JOB_INFO, systemMetadata={"runId": 1}), "systemMetadata.runId"),
-    "no aspect": (proposal(JOB, "dataJobInfo", {}) | {"aspect": None}, "aspect: is missing"),
-    "content type": (
-        status_of(JOB) | {"aspect": {"value": '{"removed":false}', "contentType": "text/json"}},
-        "contentType 'text/json'",
-    ),
-    "no JSON": (status_of(JOB) | {"aspect": {"value": "{", "contentType": JSON_TEXT}}, "aspect: Expecting"),
-    "missing field": (
-        proposal(JOB, "dataJobInfo", {"type": {"string": "SPARK"}}),
-        "dataJobInfo.name: field is required but not found and has no default value",
-    ),
-    "run event without status": (
-        proposal(RUN, "dataProcessInstanceRunEvent", {"timestampMillis": 1}),
-        "dataProcessInstanceRunEvent.status: field is required",
-    ),
-    "enum": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "status": "DONE"}), "not a DataProcessRunStat"),
-    "enum is not text": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "status": {}}), "{} is not a Data"),
-    "nested enum": (
-        proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "result": {"type": "OK", "nativeResultType": "x"}}),
-        "RunEvent.result.type: 'OK' is not a RunResultType",
-    ),
-    "target type": (edges(JOB), "inputDatasetEdges[0].destinationUrn: 'urn:li:dataJob:"),
-    "target's reserved character": (edges(dataset("t(1)")), "DatasetUrn name contains reserved characters"),
-    "target fabric": (edges(dataset("t", "prod")), "destinationUrn: 'urn:li:dataset:"),
-    "class of urn": (
-        proposal(JOB, "dataJobInfo", {**JOB_INFO, "flowUrn": JOB}),
-        "flowUrn: 'urn:li:dataJob:(urn:li:dataFlow:(airflow,etl,prod),load)' is a dataJob, want one of ['dataFlow']",
-    ),
-    "union": (proposal(JOB, "dataJobInfo", {**JOB_INFO, "type": "SPARK"}), "must be wrapped in an object with one key"),
-    "union branch": (proposal(JOB, "dataJobInfo", {**JOB_INFO, "type": {"str": "SPARK"}}), "must be wrapped"),
-    "unknown field": (proposal(JOB, "dataJobInfo", {**JOB_INFO, "owner": "x"}), "owner: unrecognized field found"),
-    "null": (proposal(JOB, "dataJobInfo", {**JOB_INFO, "customProperties": None}), "customProperties: null is not"),
-    "no record": (proposal(RUN, "dataProcessInstanceRunEvent", {**RUN_EVENT, "result": []}), "is not an object"),
-    "no map": (
-        proposal(JOB, "dataJobInfo", {**JOB_INFO, "customProperties": []}),
-        "customProperties: list '[]' is not",
-    ),
-    "null in an array": (
-        proposal(JOB, "dataJobInputOutput", {"inputDatasets": [None], "outputDatasets": []}),
-        "[0]: None",
-    ),
-    "map of numbers": (proposal(JOB, "dataJobInfo", {**JOB_INFO, "customProperties": {"n": 1}}), "not of type string"),
-    "array": (proposal(JOB, "dataJobInputOutput", {"inputDatasets": {}, "outputDatasets": []}), "is not an array"),
-    "boolean": (proposal(TABLE, "status", {"removed": 0}), "status.removed: int '0' is not of type boolean"),
-    "number": (proposal(TABLE, "operation", {**OPERATION, "timestampMillis": 1.5}), "is not of type long"),
-    "range": (proposal(TABLE, "operation", {**OPERATION, "numAffectedRows": 1 << 63}), "out of range for long"),
-    "NaN": (edges(TABLE) | {"aspect": {"json": {"fineGrainedLineages": [float("nan")]}}}, "not JSON compliant"),
-    "NaN as text": (
-        status_of(TABLE) | {"aspect": {"value": '{"removed": NaN}', "contentType": JSON_TEXT}},
-        "NaN is not JSON compliant",
-    ),
+NAMED = {
+    "FILES": FILES,
+    "TABLE": TABLE,
+    "TABLE_ID": TABLE_ID,
+    "FILES_ID": FILES_ID,
+    "JOB": JOB,
+    "RUN": RUN,
+    "QUERY": QUERY,
 }
 
 
-@pytest.mark.parametrize(("bad", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_gms_refuses_is_refused(bad: dict[str, Any], message: str) -> None:
+def full(value: Any) -> Any:
+    """Return a value of a table of cases with the URNs in place of their names, ``<TABLE>``, escaped in a path."""
+    if isinstance(value, str):
+        for name, urn in NAMED.items():
+            escaped = urn.replace("~", "~0").replace("/", "~1") if value.startswith("/") else urn
+            value = value.replace(f"<{name}>", escaped)
+    elif isinstance(value, list):
+        return [full(item) for item in value]
+    elif isinstance(value, dict):
+        return {key: full(item) for key, item in value.items()}
+    return value
+
+
+@cases("strict")
+def test_what_gms_refuses_is_refused(urn: str, name: str, value: Any, others: dict[str, Any], message: str) -> None:
+    bad = proposal(full(urn), name, full(value)) | others
     found = violations(bad)
-    assert any(message in each for each in found), found
+    assert any(full(message) in each for each in found), found
+    assert dropping_violations(bad) == []
+
+
+def test_a_proposal_of_no_entity_is_refused() -> None:
+    bad = {"changeType": "UPSERT", "aspectName": "status", "aspect": {"json": {}}}
+    assert "entityUrn: is missing" in "".join(violations(bad))
     assert dropping_violations(bad) == []
 
 
@@ -311,72 +267,19 @@ def patch(document: Any, name: str = "dataJobInputOutput") -> dict[str, Any]:
     return proposal(JOB, name, None, changeType="PATCH") | {"aspect": aspect}
 
 
-def edge(path: str, value: Any, op: str = "add") -> list[dict[str, Any]]:
-    return [{"op": op, "path": path, "value": value}]
-
-
-def lineage(*keys: str, value: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    path = "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in ("fineGrainedLineages", *keys))
-    return edge(path, value or {"confidenceScore": 1.0})
-
-
-def tagged(path: str, keys: Any, tag: str = "urn:li:tag:a") -> dict[str, Any]:
-    return {"arrayPrimaryKeys": keys, "patch": edge(path, {"tag": tag})}
-
-
-TABLE_EDGE = {"destinationUrn": TABLE}
-TAG_KEYS = {"tags": ["attribution\u241fsource", "tag"]}
-
-BAD_PATCHES = {
-    "no list": (patch({"op": "add"}), "'op' is not part of a patch"),
-    "empty": (patch([]), "a patch must be a list of operations that is not empty"),
-    "operation": (patch(["add"]), "an operation has op, path and value"),
-    "from": (patch([{"op": "move", "path": "/inputDatasets", "from": "/x"}]), "an operation has op, path and value"),
-    "op": (patch(edge(f"/inputDatasetEdges/{TABLE}", TABLE_EDGE, "test")), "op 'test' is not one of"),
-    "no value": (patch([{"op": "add", "path": "/inputDatasetEdges"}]), "op 'add' without a value"),
-    "pointer": (patch(edge("inputDatasetEdges", [])), "'inputDatasetEdges' is not a JSON pointer"),
-    "escape": (patch(edge("/inputDatasetEdges/a~b", {})), "'/inputDatasetEdges/a~b' is not a JSON pointer"),
-    "field": (patch(edge(f"/inputs/{TABLE}", TABLE_EDGE)), "starts at 'inputs', which is not a field of the aspect"),
-    "empty part": (patch(edge("/inputDatasetEdges/", TABLE_EDGE)), "has an empty part"),
-    "slash not escaped": (
-        patch(edge(f"/inputDatasetEdges/{dataset('a/b')}", TABLE_EDGE)),
-        "path has 2 keys of an edge",
-    ),
-    "urn": (patch(edge("/inputDatasetEdges/t", {"destinationUrn": "t"})), "'t' is not a URN"),
-    "urn type": (patch(edge(f"/inputDatasetEdges/{JOB}", {"destinationUrn": JOB})), "is a dataJob, want one of"),
-    "urn to remove": (patch(edge(f"/inputDatasetEdges/{JOB}", {}, "remove")), "is a dataJob, want one of"),
-    "destination": (patch(edge(f"/inputDatasetEdges/{dataset('u')}", TABLE_EDGE)), "in the path"),
-    "edge": (patch(edge(f"/inputDatasetEdges/{TABLE}", {**TABLE_EDGE, "x": 1})), "unrecognized field found"),
-    "whole field": (patch(edge("/inputDatasetEdges", {})), "is not an array"),
-    "field urn": (patch(edge(f"/inputDatasetFields/{TABLE}", {})), "is a dataset, want one of ['schemaField']"),
-    "below a string": (patch(edge("/name/x", "y"), "dataJobInfo"), "neither a map nor an array"),
-    "map key": (patch(edge("/customProperties/a/b", "c"), "dataJobInfo"), "path has 2 keys of a map, want 1"),
-    "map value": (patch(edge("/customProperties/a", 1), "dataJobInfo"), "customProperties['a']: int '1' is not of"),
-    "lineage keys": (patch(lineage("NONE", TABLE_ID, FILES_ID)), "want transform, downstream, query and upstream"),
-    "downstream": (patch(lineage("NONE", TABLE, "NONE", FILES_ID)), "downstream: 'urn:li:dataset:"),
-    "upstream": (patch(lineage("NONE", TABLE_ID, "NONE", JOB)), "upstream: 'urn:li:dataJob:"),
-    "query": (patch(lineage("NONE", TABLE_ID, "select 1", FILES_ID)), "query: 'select 1' is not a URN"),
-    "score": (patch(lineage("NONE", TABLE_ID, QUERY, FILES_ID, value={"confidenceScore": "1"})), "not of type float"),
-    "keys no object": (patch(tagged("/tags/urn:li:tag:a", []), "globalTags"), "arrayPrimaryKeys is not an object"),
-    "keys of no field": (patch(tagged("/tags/a", {"tag": ["tag"]}), "globalTags"), "names 'tag', which is not a field"),
-    "keys no list": (patch(tagged("/tags/a", {"tags": "tag"}), "globalTags"), "is not a list of field names"),
-    "keys differ": (patch(tagged("/tags//urn:li:tag:b", TAG_KEYS), "globalTags"), "in the path differ from"),
-    "keyed item": (patch(tagged("/tags//x", TAG_KEYS, "x"), "globalTags"), "'x' is not a URN"),
-    "keys to remove": (
-        patch({"arrayPrimaryKeys": TAG_KEYS, "patch": edge("/tags/a/b/c", {}, "remove")}, "globalTags"),
-        "path has 3 keys, arrayPrimaryKeys names 2",
-    ),
-    "as an upsert": (patch([]) | {"changeType": "UPSERT"}, "want 'application/json'"),
-    "as an aspect": (edges(TABLE) | {"changeType": "PATCH"}, "want value and contentType (application/json-patch"),
-}
-
-
-@pytest.mark.parametrize(("bad", "message"), BAD_PATCHES.values(), ids=BAD_PATCHES)
-def test_what_no_template_can_apply_is_refused(bad: dict[str, Any], message: str) -> None:
-    found = violations(bad)
+@cases("strict")
+def test_what_no_template_can_apply_is_refused(name: str, document: Any, message: str) -> None:
+    found = violations(patch(full(document), name))
     assert any(message in each for each in found), found
 
 
-def test_a_lineage_patch_names_its_query_or_none() -> None:
-    assert violations(patch(lineage("NONE", TABLE_ID, "NONE", FILES))) == []
-    assert violations(patch(lineage("NONE", TABLE_ID, QUERY, FILES_ID))) == []
+def test_a_patch_is_no_upsert_and_an_aspect_no_patch() -> None:
+    assert "want 'application/json'" in "".join(violations(patch([]) | {"changeType": "UPSERT"}))
+    message = "want value and contentType (application/json-patch"
+    assert message in "".join(violations(edges(TABLE) | {"changeType": "PATCH"}))
+
+
+@pytest.mark.parametrize("end", ["NONE/<FILES>", "<QUERY>/<FILES_ID>"])
+def test_a_lineage_patch_names_its_query_or_none(end: str) -> None:
+    path = full(f"/fineGrainedLineages/NONE/<TABLE_ID>/{end}")
+    assert violations(patch([{"op": "add", "path": path, "value": {"confidenceScore": 1.0}}])) == []
