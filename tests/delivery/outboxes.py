@@ -11,6 +11,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, OutboxItem, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Entry, LocalStorage, Manifest, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.samples import upserts
@@ -29,10 +30,10 @@ def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: s
 def put(
     outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
 ) -> Entry:
-    """Write an entry of so many proposals, or of these. Each is of another millisecond, which orders runs."""
+    """Write an entry of so many proposals, or of these. Each is of another tick of the disk, which orders runs."""
     content = upserts(proposals) if isinstance(proposals, int) else proposals
     entry = outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
-    time.sleep(0.0015)
+    time.sleep(0.0045)
     return entry
 
 
@@ -41,7 +42,7 @@ def proposals_in(entry: Entry) -> list[Proposal]:
 
 
 def receipts_in(outbox: Outbox) -> list[Manifest]:
-    return [Manifest.read(outbox.storage.read(name)) for name in outbox.storage.stored("receipts")]
+    return [StoredObject.read(outbox.storage.read(name)).whole() for name in outbox.storage.stored("receipts")]
 
 
 def files(root: Path) -> list[Path]:

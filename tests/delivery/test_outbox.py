@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from airflow_provider_spark_datahub.delivery import Delivery, RawEvent, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
@@ -489,7 +490,7 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
 
 def sealed(manifest: Manifest, **changes: Any) -> bytes:
     """Return a manifest with other fields, whose checksum is right."""
-    fields = {name: value for name, value in {**asdict(manifest), **changes}.items() if value is not ...}
+    fields = {name: value for name, value in {**structs.asdict(manifest), **changes}.items() if value is not ...}
     return seal(fields)
 
 
@@ -507,7 +508,7 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"key": None}, "Expected `object`"),
     ({"key": {"dag_id": "shop"}}, "missing required field"),
     ({"key": ...}, "missing required field"),
-    ({"more": 1}, "unknown fields: more"),
+    ({"more": 1}, "unknown field `more`"),
     ({"created_ms": 1}, "its manifest belongs to another entry"),
     ({"connection_id": "other"}, "its manifest belongs to another entry"),
     ({"pending": 3}, "holds 0 proposals, but its manifest says 3"),
@@ -531,7 +532,7 @@ def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
     for part in ("entityType", "entityUrn", "changeType", "aspectName", "aspect"):
         line = json.dumps({**upserts(1)[0].to_obj(), part: [1]}).encode() + b"\n"
         Path(str(entry)).write_bytes(entry.manifest.to_line([line]) + line)
-        with pytest.raises(EntryFormatError, match=r"is not a proposal: Expected .*" + part):
+        with pytest.raises(EntryFormatError, match=f"is not a proposal: its {part} is not"):
             entry.items()
 
 

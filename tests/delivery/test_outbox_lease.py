@@ -146,7 +146,7 @@ def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str) ->
     storage = LocalStorage(tmp_path)
     taken(storage)
     (path,) = files(tmp_path)
-    holder, _ = unseal(path.read_bytes())
+    holder, _ = unseal(path.read_bytes(), dict)
     path.write_bytes(seal({**holder, "machine": machine, "process": 2**22 + 1}))
     assert Lease.take(storage, GROUP) is None
 

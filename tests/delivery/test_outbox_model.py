@@ -187,7 +187,7 @@ class OutboxModel(RuleBasedStateMachine):
     def is_held(self, entry: EntryName) -> bool:
         """Return whether a lease of an entry is in force; that of a killed drainer is, too, until it expires."""
         for name in [name for name in self.world.objects if name.startswith("leases/")]:
-            holder = unseal(self.world.objects[name])[0]
+            holder = unseal(self.world.objects[name], dict)[0]
             groups = [tuple(group) for group in holder.get("groups", [])]
             valid = self.world.now_ms < self.world.written_ms[name] + 1_000 * holder["seconds"]
             if valid and (entry.group in groups or f"/{'.'.join(entry.group)}." in name):

@@ -6,6 +6,7 @@ of one attempt for one connection. Rejected items go to the quarantine; a receip
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import logging
@@ -14,23 +15,24 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
-    Body,
     EntryFormatError,
     EntryName,
     Folder,
     Manifest,
     Naming,
     OtherVersionError,
+    StoredObject,
     seal,
     unseal,
     upsert_hashes,
@@ -106,21 +108,16 @@ class Entry:
     outbox: Outbox = field(repr=False, compare=False)
     name: EntryName
     manifest: Manifest
-    _lines: tuple[bytes, Body] | None = field(default=None, repr=False, compare=False)
-    """The lines behind the manifest, unchecked, if they are read already."""
+    _stored: StoredObject | None = field(default=None, repr=False, compare=False)
+    """All of it, if it was read, and not the manifest alone."""
 
     def __str__(self) -> str:
         return self.outbox.describe(self.name)
 
     @property
-    def is_read(self) -> bool:
-        """Return whether all of it was read, and not the manifest alone."""
-        return self._lines is not None
-
-    @property
     def size(self) -> int:
         """How many bytes of it are in memory, if it was read."""
-        return len(self._lines[0]) if self._lines is not None else 0
+        return len(self._stored.lines) if self._stored is not None else 0
 
     @property
     def age(self) -> float:
@@ -136,11 +133,10 @@ class Entry:
         """
         if self.outbox.is_aside(self.name):
             return ()
-        if self._lines is not None:
-            return self.manifest.read_items(*self._lines)
-        manifest, items = Manifest.read_entry(self.outbox.read(self.name.path))
-        self.name.check(manifest)
-        if manifest.progress != self.manifest.progress:
+        stored = self._stored or StoredObject.read(self.outbox.read(self.name.path))
+        items = stored.items()
+        self.name.check(stored.manifest)
+        if stored.manifest.progress != self.manifest.progress:
             raise OutboxError(f"The outbox's entry {self} was changed by another process.")
         return items
 
@@ -246,9 +242,8 @@ class Entry:
             return
         kept = replace(manifest, pending=len(items))
         name = receipt_name(self.name, manifest, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
-        if self._lines is not None and len(items) == self.manifest.pending:
-            lines, body = self._lines
-            content = kept.to_line(body) + lines
+        if self._stored is not None and len(items) == self.manifest.pending:
+            content = kept.to_line(self._stored.body) + self._stored.lines
         else:
             content = b"".join(kept.entry_lines(items))
         try:
@@ -276,7 +271,7 @@ class Entry:
         )
 
     def _rewrite(self, step: str, manifest: Manifest, items: Sequence[OutboxItem], *, check: bool = False) -> Entry:
-        entry = replace(self, manifest=manifest, _lines=None)
+        entry = dataclasses.replace(self, manifest=manifest, _stored=None)
         with self._storage_errors():
             self.outbox.write(step, entry, items, check=check)
         return entry
@@ -419,10 +414,10 @@ class OutboxUsage:
 
     def _read(self) -> _Usage | None:
         try:
-            usage = msgspec.convert(unseal(self._storage.read(Naming.USAGE))[0], _Usage)
+            usage, _ = unseal(self._storage.read(Naming.USAGE), _Usage)
         except FileNotFoundError:
             return None
-        except (EntryFormatError, UnreadFileError, msgspec.ValidationError) as error:
+        except (EntryFormatError, UnreadFileError) as error:
             log.debug("The usage of the outbox cannot be read: %s", error)
             with suppress(OSError):
                 self._storage.remove(Naming.USAGE)
@@ -432,7 +427,7 @@ class OutboxUsage:
     def _write(self, usage: _Usage) -> None:
         # If the storage refuses, it will refuse the entry, too; if not, the next measurement corrects the count.
         with suppress(OSError):
-            self._storage.write(Naming.USAGE, [seal(msgspec.structs.asdict(usage))], sync=False)
+            self._storage.write(Naming.USAGE, [seal(usage)], sync=False)
 
 
 class Outbox:
@@ -541,7 +536,7 @@ class Outbox:
     def _takes_back(self, name: EntryName, content: bytes) -> None:
         """Write a record from beside the outbox, unless a write that was left behind has made the entry by now."""
         with suppress(EntryFormatError, FileNotFoundError):
-            if not Manifest.read_beginning(content, len(content)).is_after(self._manifest(name, name.path)):
+            if not StoredObject.read(content).manifest.is_after(self._manifest(name, name.path)):
                 return
         self.check_room(len(content), name.created_ms)
         self.storage.write(name.path, [content], leaves=_TAKEN_BACK)
@@ -667,11 +662,9 @@ class Outbox:
         try:
             if not whole:
                 return Entry(self, name, self._manifest(name, name.path))
-            content = self.read(name.path)
-            end = content.find(b"\n") + 1 or len(content)
-            manifest, body = Manifest.read_described(content[:end], len(content))
-            name.check(manifest)
-            return Entry(self, name, manifest, (content[end:], body))
+            stored = StoredObject.read(self.read(name.path))
+            name.check(stored.manifest)
+            return Entry(self, name, stored.manifest, stored)
         except OtherVersionError as error:
             log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
         except (EntryFormatError, UnreadFileError) as error:
@@ -688,12 +681,12 @@ class Outbox:
         try:
             return self.storage.read(name)
         except TooLargeFileError:
-            Manifest.read_beginning(*self.storage.first_line(name))
+            StoredObject.read(*self.storage.first_line(name))
             # The limit may have been lowered since it was written.
             return self.storage.read(name, most=max(self.limits.max_bytes, OutboxLimits().max_bytes))
 
     def _manifest(self, name: EntryName, path: str) -> Manifest:
-        manifest = Manifest.read_beginning(*self.storage.first_line(path))
+        manifest = StoredObject.read(*self.storage.first_line(path)).manifest
         name.check(manifest)
         return manifest
 
@@ -703,7 +696,8 @@ class Outbox:
             if not name.endswith(".jsonl"):
                 continue
             try:
-                manifest, rejected = Manifest.read_quarantined(self.read(name))
+                stored = StoredObject.read(self.read(name))
+                rejected = stored.rejected()
             except OtherVersionError as error:
                 log.warning("%s in the quarantine is left alone: %s.", self.storage.describe(name), error)
             except (EntryFormatError, UnreadFileError) as error:
@@ -711,7 +705,7 @@ class Outbox:
             except OSError as error:
                 log.warning("%s in the quarantine cannot be read: %s.", self.storage.describe(name), error)
             else:
-                yield _QuarantinedEntry(name, manifest, rejected)
+                yield _QuarantinedEntry(name, stored.manifest, rejected)
 
     def requeue(self, quarantined: _QuarantinedEntry) -> Entry:
         """Make quarantined items pending again.
@@ -843,7 +837,7 @@ class OutboxRecords:
         for stored in sorted(found, key=lambda stored: -stored.created_ms):
             record = self._read(stored, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
-                records.append(replace(record, proposals=()))
+                records.append(dataclasses.replace(record, proposals=()))
             if len(records) == most:
                 break
         return records
@@ -873,20 +867,21 @@ class OutboxRecords:
         """
         try:
             if brief and one.entry is not None:
-                manifest = Manifest.read_beginning(*self._outbox.storage.first_line(one.path))
-                return replace(_record(manifest, manifest.state, ()), count=manifest.pending)
+                manifest = StoredObject.read(*self._outbox.storage.first_line(one.path)).manifest
+                return dataclasses.replace(_record(manifest, manifest.state, ()), count=manifest.pending)
             content = self._outbox.read(one.path)
             if one.path.endswith(".gz"):
                 content = _decompressed(content)
+            stored = StoredObject.read(content)
             if one.path.startswith(Folder.QUARANTINED):
-                manifest, rejected = Manifest.read_quarantined(content)
+                rejected = stored.rejected()
                 reasons = tuple(dict.fromkeys(reason for reason, _ in rejected))
-                return _record(manifest, "quarantined", [item for _, item in rejected], reasons)
-            manifest, items = Manifest.read_entry(content)
+                return _record(stored.manifest, "quarantined", [item for _, item in rejected], reasons)
+            items = stored.items()
         except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
             log.debug("%s is not shown: %s", self._outbox.storage.describe(one.path), error)
             return None
-        return _record(manifest, manifest.state, items)
+        return _record(stored.manifest, stored.manifest.state, items)
 
 
 def _record(manifest: Manifest, state: str, items: Sequence[object], reasons: tuple[str, ...] = ()) -> AttemptRecord:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
 from airflow_provider_spark_datahub.printable import counted
+
+_T = TypeVar("_T")
 
 FORMAT = "spark-datahub-outbox"
 _FORMAT_VERSION = 3
@@ -79,11 +81,11 @@ class OtherVersionError(EntryFormatError):
 _SEAL = b',"sha256":"'
 
 
-def seal(obj: dict[str, Any], body: Iterable[bytes] | Body = ()) -> bytes:
+def seal(record: dict[str, Any] | msgspec.Struct, body: Iterable[bytes] | Body = ()) -> bytes:
     """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
     described = body if isinstance(body, Body) else Body.of(body)
-    head = _encode({"format": FORMAT, "version": _FORMAT_VERSION, **obj, "body": described})[:-1]
-    return _sealed(head)
+    fields = record if isinstance(record, dict) else msgspec.structs.asdict(record)
+    return _sealed(_encode({"format": FORMAT, "version": _FORMAT_VERSION, **fields, "body": described})[:-1])
 
 
 def _sealed(head: bytes) -> bytes:
@@ -105,19 +107,9 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
             size += len(chunk)
         return cls(size=size, sha256=digest.hexdigest())
 
-    def check(self, body: bytes) -> None:
-        """Check that ``body`` is whole.
 
-        :raises EntryFormatError: if it is not.
-        """
-        if len(body) != self.size:
-            raise EntryFormatError(f"{len(body)} bytes follow its first line, which announces {self.size}")
-        if hashlib.sha256(body).hexdigest() != self.sha256:
-            raise EntryFormatError("the lines behind its first line do not match their checksum")
-
-
-def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
-    """Return the fields of a first line that :func:`seal` made, and the description of what follows it.
+def unseal(line: bytes, kind: type[_T]) -> tuple[_T, Body]:
+    """Return the record in a first line that :func:`seal` made, and the description of what follows it.
 
     :raises OtherVersionError: if it has another version of the format.
     :raises EntryFormatError: if it is damaged, or anything else.
@@ -127,28 +119,24 @@ def unseal(line: bytes) -> tuple[dict[str, Any], Body]:
     head, _, _ = line.rpartition(_SEAL)
     whole = line == _sealed(head)
     obj = _json(line)
-    if not isinstance(obj, dict) or obj.get("format") != FORMAT:
+    if not isinstance(obj, dict) or obj.pop("format", None) != FORMAT:
         raise EntryFormatError("its first line is not a manifest of an outbox")
-    version = obj.get("version")
-    if version != _FORMAT_VERSION and type(version) is int and (whole or "sha256" not in obj):
+    version, has_seal, body = obj.pop("version", None), obj.pop("sha256", None), obj.pop("body", None)
+    if version != _FORMAT_VERSION and type(version) is int and (whole or has_seal is None):
         raise OtherVersionError(f"it has version {version} of the format, not {_FORMAT_VERSION}")
     if not whole:
         raise EntryFormatError("its first line does not match its checksum")
     try:
-        body = msgspec.convert(obj["body"], Body)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise EntryFormatError(f"its first line does not describe what follows it: {error}") from error
-    for name in ("format", "version", "body", "sha256"):
-        obj.pop(name, None)
-    return obj, body
+        return msgspec.convert(obj, kind), msgspec.convert(body, Body)
+    except msgspec.ValidationError as error:
+        raise EntryFormatError(f"its first line has other fields: {error}") from error
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 """Number in a manifest; as ms since the epoch, the largest is far in the future."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First line of an entry, and the content of a receipt.
 
     :param connection_id: the Airflow connection for which the entry is meant.
@@ -183,7 +171,7 @@ class Manifest:
     spark_succeeded: bool = False
     awaits_retry: bool = False
     events: str | None = None
-    redo: dict[str, Any] | None = field(default=None, hash=False)
+    redo: dict[str, Any] | None = None
     delivered_ms: _Number | None = None
     stored: bool | None = None
     created_by: str = f"airflow-provider-spark-datahub {__version__}"
@@ -206,120 +194,17 @@ class Manifest:
 
     def to_line(self, body: Iterable[bytes] | Body = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
-        return seal({name: getattr(self, name) for name in _FIELDS}, body)
-
-    @classmethod
-    def from_obj(cls, obj: dict[str, Any]) -> Self:
-        """Return the manifest with the fields of a decoded :meth:`line <to_line>`.
-
-        :raises EntryFormatError: if a field is missing or unknown, or has a wrong type or value.
-        """
-        unknown = obj.keys() - _FIELDS.keys()
-        if unknown:
-            raise EntryFormatError(f"its manifest has unknown fields: {', '.join(sorted(unknown))}")
-        try:
-            return msgspec.convert(obj, cls)._checked()
-        except msgspec.ValidationError as error:
-            raise EntryFormatError(f"its manifest has other fields: {error}") from error
-
-    def _checked(self) -> Self:
-        """Check the values of fields beyond their types, and return the manifest."""
-        if self.content not in ("proposals", "events"):
-            raise OtherVersionError(f"it contains {self.content[:40]!r}, which this version does not know")
-        return self
-
-    @classmethod
-    def read(cls, content: bytes) -> Manifest:
-        """Return the manifest of a whole object: an entry, a quarantined part of one, or a receipt.
-
-        :raises EntryFormatError: if the object is damaged, or another one.
-        """
-        return cls._read_whole(content)[0]
-
-    @classmethod
-    def read_beginning(cls, line: bytes, size: int) -> Manifest:
-        """Return the manifest of an object of ``size`` bytes from its first line alone.
-
-        :raises EntryFormatError: as :meth:`read`; but only the length of the other lines is checked.
-        """
-        return cls.read_described(line, size)[0]
-
-    @classmethod
-    def read_described(cls, line: bytes, size: int) -> tuple[Manifest, Body]:
-        """Return the manifest of an object from its first line, and the description of the other lines.
-
-        :raises EntryFormatError: as :meth:`read_beginning`.
-        """
-        manifest, body = cls._read_line(line)
-        if len(line) + body.size != size:
-            raise EntryFormatError(f"{size - len(line)} bytes follow its first line, which announces {body.size}")
-        return manifest, body
-
-    @classmethod
-    def _read_whole(cls, content: bytes) -> tuple[Manifest, bytes]:
-        line, newline, rest = content.partition(b"\n")
-        manifest, body = cls._read_line(line + newline)
-        body.check(rest)
-        return manifest, rest
-
-    @classmethod
-    def _read_line(cls, line: bytes) -> tuple[Manifest, Body]:
-        if line.endswith(b"\n") and line == _sealed(line[:-_SEAL_LENGTH]):
-            # Decoding straight into a manifest takes a third of the time; a listing reads tens of thousands.
-            try:
-                return _decode_manifest(line)._checked(), _decode_sealed(line).body
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # half of a surrogate pair, or a damaged line, whose reason the code below finds
-        obj, body = unseal(line)
-        return cls.from_obj(obj), body
+        return seal(self, body)
 
     def entry_lines(self, items: Iterable[OutboxItem]) -> list[bytes]:
         """Return the lines of an entry: the manifest, then one line per item."""
         body = [f"{item.to_json()}\n".encode("utf-8", "backslashreplace") for item in items]
         return [self.to_line(body), *body]
 
-    @classmethod
-    def read_entry(cls, content: bytes) -> tuple[Manifest, tuple[OutboxItem, ...]]:
-        """Return the manifest and the items of an entry.
-
-        :raises EntryFormatError: if it is damaged, incomplete, or not an entry.
-        """
-        manifest, lines = cls._read_whole(content)
-        return manifest, manifest._items(lines)
-
-    def read_items(self, lines: bytes, body: Body) -> tuple[OutboxItem, ...]:
-        """Return the items in the lines behind the manifest, which ``body`` describes.
-
-        :raises EntryFormatError: if they are damaged or incomplete.
-        """
-        body.check(lines)
-        return self._items(lines)
-
-    def _items(self, lines: bytes) -> tuple[OutboxItem, ...]:
-        items = _items(lines)
-        if len(items) != self.pending:
-            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')}, but its manifest says {self.pending}")
-        return items
-
     def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
         """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
         body = [_encode({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
         return [replace(self, state="quarantined").to_line(body), *body]
-
-    @classmethod
-    def read_quarantined(cls, content: bytes) -> tuple[Manifest, tuple[tuple[str, OutboxItem], ...]]:
-        """Return the manifest, and the items with their reasons.
-
-        :raises EntryFormatError: if the object is damaged, incomplete, or another one.
-        """
-        manifest, body = cls._read_whole(content)
-        rejected = []
-        for line in body.split(b"\n")[:-1]:
-            obj = _json(line)
-            if not isinstance(obj, dict) or not isinstance(obj.get("reason"), str):
-                raise EntryFormatError("one of its lines has no reason")
-            rejected.append((obj["reason"], _item(obj.get("proposal"))))
-        return manifest, tuple(rejected)
 
     def receipt(self, delivered_ms: int, *, stored: bool | None) -> Manifest:
         """Return the receipt of an entry that holds no more items."""
@@ -330,23 +215,58 @@ class Manifest:
         return replace(self, state="pending", collected=len(items), pending=len(items))
 
 
-_FIELDS = dict.fromkeys(known.name for known in fields(Manifest))
-_SEAL_LENGTH = len(_sealed(b""))
-_decode_manifest = msgspec.json.Decoder(Manifest).decode
-_decode_sealed: Callable[[bytes], Any] = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "_SealedLine",
-        [
-            ("format", Literal["spark-datahub-outbox"]),
-            ("version", Literal[3]),
-            ("body", Body),
-            ("sha256", str),
-            *((name, msgspec.Raw) for name in _FIELDS),
-        ],
-        forbid_unknown_fields=True,
-    )
-).decode
-"""Decoder of the fields around a manifest, which refuses unknown ones."""
+class StoredObject(NamedTuple):
+    """Object that was read: an entry, a quarantined part of one, or a receipt. Damage raises EntryFormatError.
+
+    :param lines: behind the manifest, unchecked; ``body`` describes them.
+    """
+
+    manifest: Manifest
+    body: Body
+    lines: bytes
+
+    @classmethod
+    def read(cls, content: bytes, size: int | None = None) -> Self:
+        """Return the object, after checking the manifest.
+
+        :param size: bytes of the object, if ``content`` is its first line alone.
+        """
+        line, newline, lines = content.partition(b"\n")
+        manifest, body = unseal(line + newline, Manifest)
+        if manifest.content not in ("proposals", "events"):
+            raise OtherVersionError(f"it contains {manifest.content[:40]!r}, which this version does not know")
+        behind = len(lines) if size is None else size - len(content)
+        if behind != body.size:
+            raise EntryFormatError(f"{behind} bytes follow its first line, which announces {body.size}")
+        return cls(manifest, body, lines)
+
+    def whole(self) -> Manifest:
+        """Return the manifest, after checking the lines behind it."""
+        if hashlib.sha256(self.lines).hexdigest() != self.body.sha256:
+            raise EntryFormatError("the lines behind its first line do not match their checksum")
+        return self.manifest
+
+    def items(self) -> tuple[OutboxItem, ...]:
+        """Return the items of an entry."""
+        pending = self.whole().pending
+        items = tuple(_item(_json(line)) for line in self._split())
+        if len(items) != pending:
+            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')}, but its manifest says {pending}")
+        return items
+
+    def rejected(self) -> tuple[tuple[str, OutboxItem], ...]:
+        """Return the reasons and items of a part of the quarantine."""
+        self.whole()
+        rejected = []
+        for line in self._split():
+            obj = _json(line)
+            if not isinstance(obj, dict) or not isinstance(obj.get("reason"), str):
+                raise EntryFormatError("one of its lines has no reason")
+            rejected.append((obj["reason"], _item(obj.get("proposal"))))
+        return tuple(rejected)
+
+    def _split(self) -> list[bytes]:
+        return self.lines.split(b"\n")[:-1]
 
 
 class EntryName(NamedTuple):
@@ -440,45 +360,14 @@ def _encode(obj: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(obj), separators=(",", ":")).encode()
 
 
-class _StoredItem(msgspec.Struct, gc=False, rename="camel"):
-    """Parts of a stored proposal, with their types."""
-
-    entity_type: str
-    entity_urn: str
-    change_type: Literal["UPSERT", "PATCH"]
-    aspect_name: str
-    aspect: dict[str, Any]
-
-    def item(self) -> OutboxItem:
-        """Return the proposal, or the raw event that is stored in its place.
-
-        :raises EntryFormatError: if its aspect does not have the shape of a stored proposal's.
-        """
-        aspect = self.aspect
-        try:
-            content = json.loads(aspect["value"]) if "value" in aspect else aspect["json"]
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise EntryFormatError(f"one of its lines is not a proposal: {error!r}") from error
-        proposal = Proposal(self.entity_type, self.entity_urn, self.aspect_name, content, self.change_type)
-        return proposal if self.entity_type != RawEvent.ENTITY_TYPE else RawEvent.from_stored(proposal) or proposal
-
-
-_decode_items = msgspec.json.Decoder(_StoredItem).decode_lines
-
-
-def _items(lines: bytes) -> tuple[OutboxItem, ...]:
-    try:
-        return tuple(stored.item() for stored in _decode_items(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Half of a surrogate pair, which JSON can escape; or something is wrong with a line.
-        return tuple(_item(_json(line)) for line in lines.split(b"\n")[:-1])
-
-
 def _item(obj: Any) -> OutboxItem:
     try:
-        return msgspec.convert(obj, _StoredItem).item()
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise EntryFormatError(f"one of its lines is not a proposal: {error}") from error
+        proposal = Proposal.from_obj(obj)
+    except (ProposalFormatError, RecursionError) as error:
+        raise EntryFormatError(f"one of its lines is not a proposal: {error.__cause__ or error}") from error
+    if obj["changeType"] != proposal.change_type:
+        raise EntryFormatError(f"one of its lines has the change type {obj['changeType'][:40]!r}")
+    return RawEvent.from_stored(proposal) or proposal
 
 
 def _json(line: bytes) -> Any:

@@ -228,7 +228,7 @@ class Lease:
         until = Deadline.after(self.seconds)
         groups = sorted(self.groups) if self.name.startswith(Naming.LEASE_OF_MANY) else []
         holder = _Holder.this(self._storage, self.seconds, groups, self.run, delivers=self.delivers)
-        self._storage.write(self.name, [seal(msgspec.structs.asdict(holder))], sync=False)
+        self._storage.write(self.name, [seal(holder)], sync=False)
         self.until = until
 
     def take_turn(self, deadline: Deadline) -> bool:
@@ -343,8 +343,8 @@ def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
     if name in _abandoned:
         return None
     try:
-        holder = msgspec.convert(unseal(storage.read(name))[0], _Holder)
-    except (FileNotFoundError, UnreadFileError, EntryFormatError, msgspec.ValidationError) as error:
+        holder = unseal(storage.read(name), _Holder)[0]
+    except (FileNotFoundError, UnreadFileError, EntryFormatError) as error:
         log.debug("Not a lease: %s: %s", name, error)
         return None
     # By the storage's clock, if it has one: it wrote the lease, and knows what time it is now.

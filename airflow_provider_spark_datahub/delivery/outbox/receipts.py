@@ -16,12 +16,19 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Folder, Manifest, Naming
+from airflow_provider_spark_datahub.delivery.outbox.format import (
+    EntryFormatError,
+    EntryName,
+    Folder,
+    Manifest,
+    Naming,
+    StoredObject,
+)
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage, storage_errors
 from airflow_provider_spark_datahub.files import UnreadFileError
 
@@ -313,7 +320,7 @@ def _on_disk(size: int) -> int:
 def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
     """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent again."""
     try:
-        return Manifest.read(storage.read(name))
+        return StoredObject.read(storage.read(name)).whole()
     except FileNotFoundError:
         log.debug("Another process has just removed %s", name)
     except (EntryFormatError, UnreadFileError) as error:
