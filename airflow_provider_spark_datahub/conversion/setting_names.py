@@ -28,16 +28,18 @@ HIVE_ALIAS = "metadata.dataset.hivePlatformAlias"
 MATERIALIZE = "metadata.dataset.materialize"
 INCLUDE_SCHEMA = "metadata.dataset.include_schema_metadata"
 
+
+def _in_snake_case(*names: str) -> dict[str, str]:
+    """Return our settings by their names elsewhere, if ours are the same in snake case."""
+    return {name: re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name) for name in names}
+
+
 # Spark properties of the Java listener without their prefix → our settings or parts of them. Path specs have
 # names of their own.
 _LISTENER_NAMES: Mapping[str, str] = {
     **{part: part for part in (*FLOW_PARTS, HIVE_ALIAS, MATERIALIZE, INCLUDE_SCHEMA)},
-    "captureColumnLevelLineage": "capture_column_level_lineage",
-    "capture_spark_plan": "capture_spark_plan",
-    "coalesce_jobs": "coalesce_jobs",
-    "disableSymlinkResolution": "disable_symlink_resolution",
-    "domains": "domains",
-    "file_partition_regexp": "file_partition_regexp",
+    **_in_snake_case("captureColumnLevelLineage", "capture_spark_plan", "coalesce_jobs", "disableSymlinkResolution"),
+    **_in_snake_case("domains", "file_partition_regexp", "tags"),
     "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "metadata.dataset.env": "env",
     "metadata.dataset.experimental_include_schema_metadata": INCLUDE_SCHEMA,
@@ -45,33 +47,25 @@ _LISTENER_NAMES: Mapping[str, str] = {
     "metadata.dataset.platformInstance": "dataset_platform_instance",
     "parent.datajob_urn": "parent_job_urn",
     "patch.enabled": "use_patch",
-    "tags": "tags",
 }
 
 # Properties of GMS's OpenLineage endpoint without their prefix → our settings. ``env`` has rules of its own.
 _GMS_NAMES: Mapping[str, str] = {
-    "captureColumnLevelLineage": "capture_column_level_lineage",
+    **_in_snake_case("captureColumnLevelLineage", "orchestrator", "platformInstance", "usePatch"),
     "commonDatasetEnv": "env",
     "commonDatasetPlatformInstance": "dataset_platform_instance",
     "filePartitionRegexpPattern": "file_partition_regexp",
     "includeSchemaMetadata": INCLUDE_SCHEMA,
     "materializeDataset": MATERIALIZE,
-    "orchestrator": "orchestrator",
-    "platformInstance": "platform_instance",
-    "usePatch": "use_patch",
 }
 
 # Fields of the Java converter's ``DatahubOpenlineageConfig`` → our settings.
 _CONVERTER_NAMES: Mapping[str, str] = {
     **_GMS_NAMES,
-    "disableSymlinkResolution": "disable_symlink_resolution",
-    "enhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
+    **_in_snake_case("disableSymlinkResolution", "enhancedMergeIntoExtraction", "lowerCaseDatasetUrns"),
+    **_in_snake_case("parentJobUrn", "pathSpecs", "pipelineName"),
     "fabricType": "env",
     "hivePlatformAlias": HIVE_ALIAS,
-    "lowerCaseDatasetUrns": "lower_case_dataset_urns",
-    "parentJobUrn": "parent_job_urn",
-    "pathSpecs": "path_specs",
-    "pipelineName": "pipeline_name",
 }
 
 _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"

@@ -57,80 +57,212 @@ class PathSpec:
     alias: str = ""
 
 
+# Reads one value. It gets the setting's name as the user wrote it, for messages.
+_Reader = Callable[[str, object], Any]
+
+
+def _text(name: str, value: object) -> str | None:
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} is {value!r}, want text")
+    return value.strip() or None
+
+
+def _boolean(name: str, value: object) -> bool:
+    known = read_boolean(value)
+    if known is None:
+        raise SettingsError(f"{name} is {value!r}, want true or false")
+    return known
+
+
+def _length(name: str, value: object) -> int:
+    text = str(value).strip()
+    # A text that is cut needs room to say so.
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < _LEAST_LENGTH:
+        raise SettingsError(f"{name} is {value!r}, want a whole number of characters, {_LEAST_LENGTH} at least")
+    return int(text)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    """Read a list of texts, or one text with commas between them."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise SettingsError(f"{name} is {value!r}, want a list of texts")
+    return tuple(item.strip() for item in items if item.strip())
+
+
+def _text_map(name: str, value: object) -> dict[str, str]:
+    value = _from_json(name, value)
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise SettingsError(f"{name} is {value!r}, want an object of texts")
+    return dict(value)
+
+
+def _environment(name: str, value: object) -> str:
+    text = (_text(name, value) or "").upper()
+    if text not in ENVIRONMENTS:
+        close = nearest(text, ENVIRONMENTS)
+        hint = f"; did you mean {close!r}?" if close else ""
+        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(ENVIRONMENTS)}{hint}")
+    return text
+
+
+def _job_urn(name: str, value: object) -> str | None:
+    text = _text(name, value)
+    if text is not None and not text.startswith("urn:li:dataJob:("):
+        raise SettingsError(f"{name} is {value!r}, want the URN of a DataJob (urn:li:dataJob:(…))")
+    return text
+
+
+def _datasets(name: str, value: object) -> str:
+    if value not in _DATASETS:
+        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(_DATASETS)}")
+    return str(value)
+
+
+def _details(name: str, value: object) -> tuple[str, ...]:
+    details = _texts(name, value)
+    if not {*details} <= {*DETAILS}:
+        raise SettingsError(f"{name} is {value!r}, want some of {', '.join(DETAILS)}")
+    return details
+
+
+def _regexp(name: str, value: object) -> str | None:
+    text = _text(name, value)
+    try:
+        _at_the_end(text or "")
+    except ValueError as error:
+        raise SettingsError(f"{name} is {value!r}, want a regular expression: {error}") from error
+    return text
+
+
+def _at_the_end(regexp: str) -> LinearPattern:
+    return linear_pattern(f"(?:{regexp})$")
+
+
+def _from_json(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise SettingsError(f"{name} is {value!r}, want JSON: {error}") from error
+
+
+def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
+    """Read ``{platform: {alias: spec}}``, ``{platform: [spec, …]}`` or ``{platform: spec}``.
+
+    A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns alone.
+    """
+    if isinstance(value, tuple) and all(isinstance(item, PathSpec) for item in value):
+        return value
+    value = _from_json(name, value)
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} is {value!r}, want an object: {{platform: {{alias: {{path_spec_list: […]}}}}}}")
+    return tuple(
+        _path_spec(f"{name}.{platform}{'.' if alias else ''}{alias}", platform, alias, spec)
+        for platform, specs in value.items()
+        for alias, spec in _by_alias(specs)
+    )
+
+
+# Each part of a path spec as PathSpec names it, and as the Java listener does.
+_SPEC_PARTS: dict[str, tuple[str, _Reader]] = {
+    "path_spec_list": ("path_spec_list", _texts),
+    "pathSpecList": ("path_spec_list", _texts),
+    "env": ("env", _environment),
+    "platform_instance": ("platform_instance", _text),
+    "platformInstance": ("platform_instance", _text),
+}
+
+
+def _by_alias(specs: object) -> list[tuple[str, object]]:
+    if isinstance(specs, Mapping) and not _SPEC_PARTS.keys() & specs.keys():
+        return list(specs.items())
+    if isinstance(specs, list) and specs and all(isinstance(spec, Mapping) for spec in specs):
+        return [("", spec) for spec in specs]
+    return [("", specs)]
+
+
+def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
+    if isinstance(spec, str | list | tuple):
+        spec = {"path_spec_list": spec}
+    if not isinstance(spec, Mapping):
+        raise SettingsError(f"{name} is {spec!r}, want {{path_spec_list: […], env: …, platform_instance: …}}")
+    values: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key not in _SPEC_PARTS:
+            close = nearest(str(key), _SPEC_PARTS)
+            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(_SPEC_PARTS))}"
+            raise SettingsError(f"unknown setting {name}.{key}; {hint}")
+        if value is not None:
+            part, read = _SPEC_PARTS[key]
+            typed = read(f"{name}.{key}", value)
+            if values.setdefault(part, typed) != typed:
+                raise SettingsError(f"{name}.{key} contradicts {name}'s other spelling of {part}; keep one of them")
+    for pattern in values.get("path_spec_list", ()):
+        if "/{table}" not in pattern:
+            raise SettingsError(f"{name}: the path spec {pattern!r} has no folder {{table}}")
+    return PathSpec(platform=platform, alias=alias, **values)
+
+
+_READERS_BY_TYPE: dict[type, _Reader] = {bool: _boolean, dict: _text_map, tuple: _texts, type(None): _text}
+
+
+def _setting(default: Any, meaning: str, read: _Reader | None = None) -> Any:
+    """Declare a setting that users can set.
+
+    :param read: reader of its values; by default the reader of the default's type.
+    """
+    metadata = {"read": read or _READERS_BY_TYPE[type(default)], "meaning": meaning}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
 @dataclass(frozen=True, slots=True)
 class LineageSettings:
-    """Settings of the conversion of OpenLineage events to DataHub metadata. Defaults are those of the Java listener.
+    """Settings of the conversion of OpenLineage events to DataHub metadata. Defaults are those of the Java listener."""
 
-    :param orchestrator: platform of the flow, instead of the event's processing engine.
-    :param pipeline_name: name of the flow (and of the coalesced job), instead of the application's name;
-        ``{application}`` in it stands for that name.
-    :param platform_instance: instance of the orchestrator; also the flow's cluster.
-    :param owners: users or URNs that own the flow.
-    :param tags: tags of the flow.
-    :param domains: domain URNs of the flow.
-    :param coalesce_jobs: one DataJob per application; else one per event.
-    :param use_patch: add edges and tags to those in DataHub instead of replacing them.
-    :param parent_job_urn: a DataJob upstream of every job.
-    :param enhanced_merge_into_extraction: name the jobs of Delta's MERGE after their target table.
-    :param capture_spark_plan: keep the logical plan as a property of the flow.
-    :param env: DataHub environment of datasets.
-    :param dataset_platform_instance: platform instance of datasets.
-    :param catalog_platforms: platform of tables by catalogue or storage format, e.g. ``{"iceberg": "iceberg"}``; of
-        all others by ``*``, without which it is ``hive``. Tables in Glue have the platform ``glue``.
-    :param disable_symlink_resolution: name tables by their path.
-    :param lower_case_dataset_urns: lower-case the names of datasets.
-    :param default_schemas: schema of database tables that are named without one, by platform.
-    :param path_specs: which folder of a path is the dataset, by platform.
-    :param file_partition_regexp: pattern to cut off the end of a path.
-    :param datasets: write ``datasetKey`` and ``status`` of datasets (``keys``), and their schemas (``schemas``).
-    :param capture_column_level_lineage: write column-level lineage.
-    :param capture_columns_from_sql: add column lineage from statements, by sqlglot, for columns without any.
-    :param capture_evidence: write into each edge of a job which queries gave it, and their statements into the job;
-        only with ``coalesce_jobs``.
-    :param capture_streaming: have Spark log its own events beside OpenLineage's, for the sinks of streaming queries and
-        for lost executions; only with ``coalesce_jobs``.
-    :param capture_lost_executions: have Spark log its own events, as ``capture_streaming`` does, and add the edges
-        in the plans of lost executions.
-    :param capture_from_event_log: have Spark log its own events, as ``capture_streaming`` does, and convert an
-        application that has no OpenLineage events from the physical plans in its log.
-    :param capture_operations: write what each query did to a dataset: kind, rows, bytes; drops and renames too.
-    :param dataset_details: add what the producer says of datasets: ``documentation`` and ``tags``, also of the fields
-        in their schemas, and ``owners``.
-    :param capture_test_results: write the results of data-quality checks that a run made.
-    :param max_string_length: the longest text in an aspect and the longest column lineage of a job, in characters. The
-        default is the limit of GMS and of the Java listener (``INGESTION_MAX_SERIALIZED_STRING_LENGTH``).
-    """
-
-    orchestrator: str | None = None
-    pipeline_name: str | None = None
-    platform_instance: str | None = None
-    owners: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    domains: tuple[str, ...] = ()
-    coalesce_jobs: bool = True
-    use_patch: bool = False
-    parent_job_urn: str | None = None
-    enhanced_merge_into_extraction: bool = False
-    capture_spark_plan: bool = False
-    env: str = "PROD"
-    dataset_platform_instance: str | None = None
-    catalog_platforms: Mapping[str, str] = field(default_factory=dict)
-    disable_symlink_resolution: bool = False
-    lower_case_dataset_urns: bool = False
-    default_schemas: Mapping[str, str] = field(default_factory=lambda: {"postgres": "public", "mssql": "dbo"})
-    path_specs: tuple[PathSpec, ...] = ()
-    file_partition_regexp: str | None = None
-    datasets: str = "none"
-    capture_column_level_lineage: bool = True
-    capture_columns_from_sql: bool = False
-    capture_operations: bool = False
-    dataset_details: tuple[str, ...] = ()
-    capture_test_results: bool = False
-    max_string_length: int = 16_000_000
-    capture_evidence: bool = False
-    capture_streaming: bool = False
-    capture_lost_executions: bool = False
-    capture_from_event_log: bool = False
+    orchestrator: str | None = _setting(None, "platform of the flow, instead of the event's processing engine")
+    pipeline_name: str | None = _setting(
+        None, "name of the flow and of the coalesced job; {application} in it stands for the application's own name"
+    )
+    platform_instance: str | None = _setting(None, "instance of the orchestrator; also the flow's cluster")
+    owners: tuple[str, ...] = _setting((), "users or URNs that own the flow")
+    tags: tuple[str, ...] = _setting((), "tags of the flow")
+    domains: tuple[str, ...] = _setting((), "domain URNs of the flow")
+    coalesce_jobs: bool = _setting(True, "one DataJob per application; else one per event")
+    use_patch: bool = _setting(False, "add edges and tags to those in DataHub instead of replacing them")
+    parent_job_urn: str | None = _setting(None, "a DataJob upstream of every job", _job_urn)
+    enhanced_merge_into_extraction: bool = _setting(False, "name the jobs of Delta's MERGE after their target table")
+    capture_spark_plan: bool = _setting(False, "keep the logical plan as a property of the flow")
+    env: str = _setting("PROD", "DataHub environment of datasets", _environment)
+    dataset_platform_instance: str | None = _setting(None, "platform instance of datasets")
+    catalog_platforms: Mapping[str, str] = _setting(
+        {}, "platform of tables by catalogue or format, of all others by *, else hive; glue for tables in Glue"
+    )
+    disable_symlink_resolution: bool = _setting(False, "name tables by their path")
+    lower_case_dataset_urns: bool = _setting(False, "lower-case the names of datasets")
+    default_schemas: Mapping[str, str] = _setting(
+        {"postgres": "public", "mssql": "dbo"}, "schema of database tables that are named without one, by platform"
+    )
+    path_specs: tuple[PathSpec, ...] = _setting((), "which folder of a path is the dataset, by platform", _path_specs)
+    file_partition_regexp: str | None = _setting(None, "pattern to cut off the end of a path", _regexp)
+    datasets: str = _setting("none", "keys: write datasetKey and status of datasets; schemas: also schemas", _datasets)
+    capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
+    capture_columns_from_sql: bool = _setting(False, "add column lineage from statements for columns without any")
+    capture_operations: bool = _setting(False, "write what each query did to a dataset: kind, rows, bytes")
+    dataset_details: tuple[str, ...] = _setting(
+        (), "add what the producer says of datasets and of the fields in their schemas", _details
+    )
+    capture_test_results: bool = _setting(False, "write the results of data-quality checks that a run made")
+    max_string_length: int = _setting(
+        16_000_000, "the longest text in an aspect, and the longest column lineage of a job, in characters", _length
+    )
+    capture_evidence: bool = _setting(False, "write which queries gave each edge of a coalesced job")
+    capture_streaming: bool = _setting(False, "read Spark's own event log for the sinks of streaming queries")
+    capture_lost_executions: bool = _setting(False, "add the edges in the plans that only Spark's event log has")
+    capture_from_event_log: bool = _setting(False, "convert applications without events from Spark's event log")
     # Launchers set these two; users cannot.
     suffixed_name: str | None = None
     """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken for ``<name>``."""
@@ -283,173 +415,8 @@ _RIVALS: dict[str, tuple[str, ...]] = {
     PIPELINE_INSTANCE: ("platform_instance",),
 }
 
-# Reads one value. It gets the setting's name as the user wrote it, for messages.
-_Reader = Callable[[str, object], Any]
-
-
-def _text(name: str, value: object) -> str | None:
-    if not isinstance(value, str):
-        raise SettingsError(f"{name} is {value!r}, want text")
-    return value.strip() or None
-
-
-def _boolean(name: str, value: object) -> bool:
-    known = read_boolean(value)
-    if known is None:
-        raise SettingsError(f"{name} is {value!r}, want true or false")
-    return known
-
-
-def _length(name: str, value: object) -> int:
-    text = str(value).strip()
-    # A text that is cut needs room to say so.
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < _LEAST_LENGTH:
-        raise SettingsError(f"{name} is {value!r}, want a whole number of characters, {_LEAST_LENGTH} at least")
-    return int(text)
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    """Read a list of texts, or one text with commas between them."""
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise SettingsError(f"{name} is {value!r}, want a list of texts")
-    return tuple(item.strip() for item in items if item.strip())
-
-
-def _text_map(name: str, value: object) -> dict[str, str]:
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-        raise SettingsError(f"{name} is {value!r}, want an object of texts")
-    return dict(value)
-
-
-def _environment(name: str, value: object) -> str:
-    text = (_text(name, value) or "").upper()
-    if text not in ENVIRONMENTS:
-        close = nearest(text, ENVIRONMENTS)
-        hint = f"; did you mean {close!r}?" if close else ""
-        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(ENVIRONMENTS)}{hint}")
-    return text
-
-
-def _job_urn(name: str, value: object) -> str | None:
-    text = _text(name, value)
-    if text is not None and not text.startswith("urn:li:dataJob:("):
-        raise SettingsError(f"{name} is {value!r}, want the URN of a DataJob (urn:li:dataJob:(…))")
-    return text
-
-
-def _datasets(name: str, value: object) -> str:
-    if value not in _DATASETS:
-        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(_DATASETS)}")
-    return str(value)
-
-
-def _details(name: str, value: object) -> tuple[str, ...]:
-    details = _texts(name, value)
-    if not {*details} <= {*DETAILS}:
-        raise SettingsError(f"{name} is {value!r}, want some of {', '.join(DETAILS)}")
-    return details
-
-
-def _regexp(name: str, value: object) -> str | None:
-    text = _text(name, value)
-    try:
-        _at_the_end(text or "")
-    except ValueError as error:
-        raise SettingsError(f"{name} is {value!r}, want a regular expression: {error}") from error
-    return text
-
-
-def _at_the_end(regexp: str) -> LinearPattern:
-    return linear_pattern(f"(?:{regexp})$")
-
-
-def _from_json(name: str, value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise SettingsError(f"{name} is {value!r}, want JSON: {error}") from error
-
-
-def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
-    """Read ``{platform: {alias: spec}}``, ``{platform: [spec, …]}`` or ``{platform: spec}``.
-
-    A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns alone.
-    """
-    if isinstance(value, tuple) and all(isinstance(item, PathSpec) for item in value):
-        return value
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is {value!r}, want an object: {{platform: {{alias: {{path_spec_list: […]}}}}}}")
-    return tuple(
-        _path_spec(f"{name}.{platform}{'.' if alias else ''}{alias}", platform, alias, spec)
-        for platform, specs in value.items()
-        for alias, spec in _by_alias(specs)
-    )
-
-
-# Each part of a path spec as PathSpec names it, and as the Java listener does.
-_SPEC_PARTS: dict[str, tuple[str, _Reader]] = {
-    "path_spec_list": ("path_spec_list", _texts),
-    "pathSpecList": ("path_spec_list", _texts),
-    "env": ("env", _environment),
-    "platform_instance": ("platform_instance", _text),
-    "platformInstance": ("platform_instance", _text),
-}
-
-
-def _by_alias(specs: object) -> list[tuple[str, object]]:
-    if isinstance(specs, Mapping) and not _SPEC_PARTS.keys() & specs.keys():
-        return list(specs.items())
-    if isinstance(specs, list) and specs and all(isinstance(spec, Mapping) for spec in specs):
-        return [("", spec) for spec in specs]
-    return [("", specs)]
-
-
-def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
-    if isinstance(spec, str | list | tuple):
-        spec = {"path_spec_list": spec}
-    if not isinstance(spec, Mapping):
-        raise SettingsError(f"{name} is {spec!r}, want {{path_spec_list: […], env: …, platform_instance: …}}")
-    values: dict[str, Any] = {}
-    for key, value in spec.items():
-        if key not in _SPEC_PARTS:
-            close = nearest(str(key), _SPEC_PARTS)
-            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(_SPEC_PARTS))}"
-            raise SettingsError(f"unknown setting {name}.{key}; {hint}")
-        if value is not None:
-            part, read = _SPEC_PARTS[key]
-            typed = read(f"{name}.{key}", value)
-            if values.setdefault(part, typed) != typed:
-                raise SettingsError(f"{name}.{key} contradicts {name}'s other spelling of {part}; keep one of them")
-    for pattern in values.get("path_spec_list", ()):
-        if "/{table}" not in pattern:
-            raise SettingsError(f"{name}: the path spec {pattern!r} has no folder {{table}}")
-    return PathSpec(platform=platform, alias=alias, **values)
-
-
-_SPECIAL_READERS: dict[str, _Reader] = {
-    "env": _environment,
-    "datasets": _datasets,
-    "dataset_details": _details,
-    "parent_job_urn": _job_urn,
-    "file_partition_regexp": _regexp,
-    "path_specs": _path_specs,
-    "max_string_length": _length,
-}
-_READERS_BY_TYPE: dict[str, _Reader] = {
-    "str | None": _text,
-    "bool": _boolean,
-    "tuple[str, ...]": _texts,
-    "Mapping[str, str]": _text_map,
-}
 _OWN_READERS: dict[str, _Reader] = {
-    setting.name: _SPECIAL_READERS.get(setting.name) or _READERS_BY_TYPE[str(setting.type)]
-    for setting in fields(LineageSettings)
-    if setting.name not in ("suffixed_name", "unnamed_as")
+    setting.name: setting.metadata["read"] for setting in fields(LineageSettings) if setting.metadata
 }
 _READERS = {
     **_OWN_READERS,
