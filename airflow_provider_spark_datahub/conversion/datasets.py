@@ -112,8 +112,7 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
 
 def _is_changelog(facets: Facets) -> bool:
     """Return whether the schema has the columns of an Iceberg table's changes, whose names no table may use."""
-    schema = facets.kept("schema")
-    text = schema if isinstance(schema, bytes) else repr(schema).encode()
+    text = facets.text("schema")
     return b"_change_type" in text and b"_commit_snapshot_id" in text
 
 

@@ -47,12 +47,17 @@ class DatasetId(NamedTuple):
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Facets of a run, a job or a dataset, which are decoded when a rule asks for them.
 
-    :param facets: facets by name, not decoded if the event came as text. Equal texts of events are the same object.
+    :param facets: JSON texts by the facets' names. Equal texts of events are the same object.
     :param made: results by rule, see :meth:`once`.
     """
 
-    facets: JsonObject = _NO_OBJECT
+    facets: Mapping[str, Raw] = {}
     made: dict[object, Any] = {}
+
+    @classmethod
+    def of(cls, facets: object) -> Facets:
+        """Return facets that are decoded already."""
+        return cls({name: _text_of(facet) for name, facet in as_object(facets).items()})
 
     def __contains__(self, name: str) -> bool:
         return name in self.facets
@@ -62,10 +67,10 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
         facet = self.facets.get(name)
         return _NO_OBJECT if facet is None else as_object(facet)
 
-    def kept(self, name: str) -> JsonObject | bytes:
-        """Return the facet for :func:`as_object` to decode later, without keeping the whole event's text alive."""
+    def text(self, name: str) -> bytes:
+        """Return the facet for :func:`as_object` to decode later, without the whole event; empty if it is missing."""
         facet = self.facets.get(name)
-        return bytes(facet) if type(facet) is Raw else as_object(facet)
+        return b"" if facet is None else bytes(facet)
 
     def once(self, rule: Callable[[Facets], _T]) -> _T:
         """Return the result of a rule, a function of the facets alone, and compute it only once."""
@@ -77,12 +82,12 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Dataset of an event with its facets; ``inputFacets`` are not decoded if the event came as text."""
+    """Dataset of an event with its facets."""
 
     id: DatasetId
     facets: Facets
     output_facets: Facets = Facets()
-    input_facets: object = None
+    input_facets: Facets = Facets()
 
 
 SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
@@ -315,7 +320,7 @@ _decode_event = msgspec.json.Decoder(_WireEvent).decode
 _decode_begin = msgspec.json.Decoder(_WireBegin).decode
 _decode_end = msgspec.json.Decoder(_WireEnd).decode
 _decode_job = msgspec.json.Decoder(_WireJob).decode
-_decode_facets = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_facets = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
 
 _LONG_BYTES = 16 * 1024
@@ -341,7 +346,16 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
 
 @_read_once
 def _facets(text: bytes) -> Facets:
-    return Facets(_decode_facets(text))
+    return Facets(_decode_facets(text) or {})
+
+
+@_read_once
+def _facets_of_use(text: bytes) -> Facets:
+    """Read the facets of a dataset's use, which are mostly the same for all datasets, unlike its own facets."""
+    try:
+        return Facets(_decode_facets(text) or {})
+    except NOT_DECODABLE:
+        return Facets.of(as_object(text))
 
 
 @_read_once
@@ -357,8 +371,8 @@ def _datasets(text: bytes) -> tuple[EventDataset, ...]:
         EventDataset(
             dataset_id(wire.namespace, wire.name),
             _facets(wire.facets),
-            Facets(as_object(wire.output_facets)),
-            wire.input_facets,
+            _facets_of_use(wire.output_facets),
+            _facets_of_use(wire.input_facets),
         )
         for wire in in_time(_decode_datasets(text))
         if wire.namespace or wire.name
@@ -432,26 +446,42 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not valid in JSON")
 
 
+def encoded_json(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8, without spaces and with as few escapes as possible."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _text_of(facet: object) -> Raw:
+    try:
+        return Raw(encoded_json(facet))
+    except (TypeError, ValueError, RecursionError):
+        # It is not a JSON value, or nested too deeply.
+        return Raw(b"null")
+
+
 def _of_object(obj: object) -> RunEvent:
     if not isinstance(obj, dict):
         raise EventError(f"not a JSON object but {type(obj).__name__}")
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
         raise EventError("not a run event: it has no run (dataset events and job events carry no lineage of a run)")
-    job_facets = _facets_of_object(job)
+    job_facets = Facets.of(job.get("facets"))
     return _checked(
         as_text(obj.get("eventType")),
         as_text(obj.get("eventTime")),
         as_text(obj.get("producer")),
-        (as_text(run.get("runId")), _facets_of_object(run)),
+        (as_text(run.get("runId")), Facets.of(run.get("facets"))),
         _Job(as_text(job.get("name")), as_text(job.get("namespace")), job_facets, _job_texts(job_facets)),
         tuple(_datasets_of_objects(obj.get("inputs"))),
         tuple(_datasets_of_objects(obj.get("outputs"))),
     )
-
-
-def _facets_of_object(obj: JsonObject) -> Facets:
-    return Facets(as_object(obj.get("facets")))
 
 
 def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
@@ -459,10 +489,7 @@ def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
         identity = DatasetId(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
         if any(identity):
             yield EventDataset(
-                identity,
-                _facets_of_object(dataset),
-                Facets(as_object(dataset.get("outputFacets"))),
-                dataset.get("inputFacets"),
+                identity, *(Facets.of(dataset.get(kind)) for kind in ("facets", "outputFacets", "inputFacets"))
             )
 
 

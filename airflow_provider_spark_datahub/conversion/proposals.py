@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from airflow_provider_spark_datahub.conversion import urns
+from airflow_provider_spark_datahub.conversion.events import encoded_json
 
 ChangeType = Literal["UPSERT", "PATCH"]
 
@@ -64,7 +65,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def encoded_value(self) -> bytes:
         """The :attr:`value` in UTF-8."""
         if self.line is None:
-            return _encoded_json(self.content)
+            return encoded_json(self.content)
         # The first match is the key itself: in the URN before it, JSON escapes the quotes.
         return self.line[self.line.index(_ASPECT) + len(_ASPECT) : -len(_ASPECT_END)]
 
@@ -212,15 +213,7 @@ def json_lines(proposals: Sequence[Proposal]) -> bytes:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON without spaces and with as few escapes as possible."""
-    return _encoded_json(value).decode()
-
-
-def _encoded_json(value: Any) -> bytes:
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
-        return json.dumps(value, separators=(",", ":")).encode()
+    return encoded_json(value).decode()
 
 
 @lru_cache(maxsize=2048)

@@ -5,6 +5,7 @@ Twice as many of them may take twice as many steps of the interpreter, and hardl
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -173,8 +174,8 @@ def listings(many: int) -> Callable[[], object]:
     return lambda: streaming._attribute_listings([*batch, *rest], {})
 
 
-def schema(columns: Sequence[str]) -> dict[str, Any]:
-    return {"fields": [{"name": column} for column in columns]}
+def schema(columns: Sequence[str]) -> bytes:
+    return json.dumps({"fields": [{"name": column} for column in columns]}).encode()
 
 
 def plan_columns_of(

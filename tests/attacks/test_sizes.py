@@ -41,8 +41,8 @@ FACET = {
 }
 
 
-@pytest.mark.parametrize("as_text", [True, False])
-def test_column_lineage_beyond_the_limit_is_not_decoded(as_text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_column_lineage_beyond_the_limit_is_not_decoded(is_typed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[object] = []
     decode, tolerant = columns._decode_field, columns._tolerant_inputs
 
@@ -57,7 +57,8 @@ def test_column_lineage_beyond_the_limit_is_not_decoded(as_text: bool, monkeypat
     monkeypatch.setattr(columns, "MAX_READ_PAIRS", LIMIT)
     monkeypatch.setattr(columns, "_decode_field", counted)
     monkeypatch.setattr(columns, "_tolerant_inputs", counted_inputs)
-    content = columns._read(json.dumps(FACET).encode() if as_text else FACET, b"")
+    facet = FACET if is_typed else {**FACET, "dataset": None}
+    content = columns._read(json.dumps(facet).encode(), b"")
     assert [len(edge.upstreams) for edge in content.edges] == [INPUTS] * (LIMIT // INPUTS)
     assert content.left_out == COLUMNS * INPUTS - LIMIT // INPUTS * INPUTS
     assert len(decoded) == LIMIT // INPUTS

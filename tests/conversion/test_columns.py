@@ -35,7 +35,7 @@ def source(path: str, name: str) -> str:
 
 
 def read(facet: Json, sql: str = "", **other_facets: Any) -> DatasetColumns | None:
-    output = EventDataset(DatasetId("hive", "db.t"), Facets({"columnLineage": facet, **other_facets}))
+    output = EventDataset(DatasetId("hive", "db.t"), Facets.of({"columnLineage": facet, **other_facets}))
     return DatasetColumns.read(output, Facets(), sql)
 
 

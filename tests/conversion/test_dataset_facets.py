@@ -52,7 +52,11 @@ PLATFORM = "urn:li:dataPlatform:s3"
 
 
 def metadata(*fields: tuple[str, str] | Json) -> Json:
-    aspect = schema_metadata(schema(*fields), PLATFORM)
+    return metadata_of(schema(*fields))
+
+
+def metadata_of(facet: Json) -> Json:
+    aspect = schema_metadata(json.dumps(facet).encode(), PLATFORM)
     assert aspect is not None
     return aspect
 
@@ -140,7 +144,7 @@ def test_maps_have_keys_and_values() -> None:
 
 @pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
 def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
-    assert schema_metadata(facet, PLATFORM) is None
+    assert schema_metadata(json.dumps(facet).encode(), PLATFORM) is None
 
 
 @pytest.mark.parametrize(
@@ -149,9 +153,7 @@ def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
 )
 def test_a_broken_field_affects_no_other(broken: Any) -> None:
     # Deviation 15.
-    facet = {"fields": [broken, {"name": "a", "type": "int"}]}
-    aspect = schema_metadata(facet, PLATFORM)
-    assert aspect is not None
+    aspect = metadata_of({"fields": [broken, {"name": "a", "type": "int"}]})
     assert [field["fieldPath"] for field in aspect["fields"]] == ["a"]
 
 
@@ -178,9 +180,7 @@ def test_a_struct_deeper_than_any_table_is_cut() -> None:
     field: Json = {"name": "leaf", "type": "int"}
     for _ in range(400):
         field = {"name": "s", "type": "struct", "fields": [field]}
-    aspect = schema_metadata({"fields": [field]}, PLATFORM)
-    assert aspect is not None
-    assert len(aspect["fields"]) == 51
+    assert len(metadata_of({"fields": [field]})["fields"]) == 51
 
 
 NESTED: list[Json] = [
@@ -469,4 +469,4 @@ def test_statistics_are_read_tolerantly(output_facets: Any, expected: list[int |
 @cases("dataset_facets")
 def test_lifecycle_changes_are_read_tolerantly(facet: Any, change: str, previous: list[str] | None) -> None:
     expected = DatasetId(*previous) if previous else None
-    assert DatasetFacets.of(Facets({"lifecycleStateChange": facet})) == (None, change, expected, "")
+    assert DatasetFacets.of(Facets.of({"lifecycleStateChange": facet})) == (None, change, expected, "")

@@ -127,7 +127,7 @@ def test_symlinks_name_the_table(facet: Any, options: Any, expected: list[str] |
 
 def symlinked_table(facets: Any, **options: Any) -> DatasetId | None:
     symlinks, path = Symlinks(), DatasetId("file", "/wh/t")
-    symlinks.learn(path, Facets(facets), settings(**options))
+    symlinks.learn(path, Facets.of(facets), settings(**options))
     return symlinks.by_dataset.get(path)
 
 
@@ -154,7 +154,7 @@ def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
     ):
         symlinks, path = Symlinks(), DatasetId("file", "/wh/t")
         for facets in events:
-            symlinks.learn(path, Facets(facets), options)
+            symlinks.learn(path, Facets.of(facets), options)
         assert symlinks.by_dataset == {path: (platform, "db.orders")}
 
 
@@ -351,7 +351,7 @@ def facets(name: str, framework: str = "iceberg") -> dict[str, Any]:
 @pytest.mark.parametrize(("selector", "of_the_table"), [(".snapshots", False), (".branch_audit", True), ("", True)])
 def test_only_metadata_tables_have_columns_of_their_own(selector: str, of_the_table: bool) -> None:
     path = DatasetId("file", "/lake/db/orders")
-    assert Symlinks().learn(path, Facets(facets(f"db.orders{selector}")), settings()) is of_the_table
+    assert Symlinks().learn(path, Facets.of(facets(f"db.orders{selector}")), settings()) is of_the_table
 
 
 def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_objects,
     as_text,
     dataset_id,
+    encoded_json,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
@@ -56,10 +58,10 @@ class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Texts(NamedTuple):
-    """Facets of an output with its column lineage, decoded or as compressed text."""
+    """Facets of an output with its column lineage, as compressed texts."""
 
-    lineage: JsonObject | bytes
-    schema: JsonObject | bytes
+    lineage: bytes
+    schema: bytes
 
 
 MAX_READ_PAIRS = 250_000
@@ -88,10 +90,9 @@ class DatasetColumns:
         self.sql = redact_text(sql.strip())
 
     @property
-    def key(self) -> tuple[bytes, bytes, str] | None:
-        """Key that is equal for equal column lineage; ``None`` if it did not come as text."""
-        lineage, schema = self._texts
-        return (lineage, schema, self.sql) if isinstance(lineage, bytes) and isinstance(schema, bytes) else None
+    def key(self) -> tuple[bytes, bytes, str]:
+        """Key that is equal for equal column lineage of facets."""
+        return (*self._texts, self.sql)
 
     @property
     def edges(self) -> tuple[ColumnEdge, ...]:
@@ -131,16 +132,12 @@ class DatasetColumns:
             texts = _texts_of_lineage(_facets_of_output(job_facets, output))
         if texts is None:
             return None
-        lineage, schema = texts
-        if isinstance(lineage, bytes) and isinstance(schema, bytes):
-            cached = _cached_columns if len(lineage) <= _SHORT_BYTES else _cached_long_columns
-            return cached(lineage, schema, sql)
-        return cls(texts, sql)
+        return (_cached_columns if len(texts.lineage) <= _SHORT_BYTES else _cached_long_columns)(texts, sql)
 
     @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
         """Return column lineage that comes from no facet."""
-        return cls(_Texts({}, {}), sql).with_edges(edges)
+        return cls(_Texts(b"", b""), sql).with_edges(edges)
 
     def with_edges(self, edges: Sequence[ColumnEdge]) -> DatasetColumns:
         """Return a copy with more edges."""
@@ -207,7 +204,7 @@ class DatasetColumns:
 
     def _read(self) -> _Content:
         if self._content is None:
-            self._content = _read(*map(_readable, self._texts))
+            self._content = _read(*map(decompressed, self._texts))
         return self._content
 
 
@@ -219,13 +216,12 @@ def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
     """Return the entry of an output in the job's ``lineage`` facet as if it were a facet of the output."""
     for entry in as_objects(job_facets[_LINEAGE].get("entries")):
         if DatasetId(as_text(entry.get("namespace")), as_text(entry.get("name"))) == output.id:
-            return Facets({_LINEAGE: entry, "schema": output.facets["schema"]})
+            return Facets.of({_LINEAGE: entry, "schema": output.facets["schema"]})
     return Facets()
 
 
 def _texts_of_lineage(facets: Facets) -> _Texts | None:
-    lineage, schema = _as_column_lineage(facets[_LINEAGE]), facets["schema"]
-    return _Texts(lineage, schema) if any(_read(lineage, schema)) else None
+    return _compressed(encoded_json(_as_column_lineage(facets[_LINEAGE])), facets.text("schema"))
 
 
 def _as_column_lineage(facet: JsonObject) -> dict[str, Any]:
@@ -243,9 +239,9 @@ def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
 
 
 @lru_cache(maxsize=16)
-def _cached_long_columns(lineage: bytes, schema: bytes, sql: str) -> DatasetColumns:
+def _cached_long_columns(texts: _Texts, sql: str) -> DatasetColumns:
     """Share one object: the events of a query repeat its column lineage, which may be hundreds of kilobytes."""
-    return DatasetColumns(_Texts(lineage, schema), sql)
+    return DatasetColumns(texts, sql)
 
 
 # Short column lineage is cached for longer, since the job's next run repeats it.
@@ -254,16 +250,14 @@ _cached_columns = lru_cache(maxsize=256)(_cached_long_columns.__wrapped__)
 
 
 def _texts(facets: Facets) -> _Texts | None:
-    lineage, schema = facets.kept("columnLineage"), facets.kept("schema") if "schema" in facets else b""
+    return _compressed(facets.text("columnLineage"), facets.text("schema"))
+
+
+def _compressed(lineage: bytes, schema: bytes) -> _Texts | None:
+    """Return the texts to keep; ``None`` if they name neither columns nor inputs."""
     if not _names_columns(lineage) and not any(_read(lineage, schema)):
         return None
-    if isinstance(lineage, bytes) and isinstance(schema, bytes):
-        return _Texts(compressed(lineage), compressed(schema))
-    return _Texts(lineage, schema)
-
-
-def _readable(facet: JsonObject | bytes) -> JsonObject | bytes:
-    return decompressed(facet) if isinstance(facet, bytes) else facet
+    return _Texts(compressed(lineage), compressed(schema))
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -273,9 +267,9 @@ class _Shape(msgspec.Struct, gc=False):
 _decode_shape = msgspec.json.Decoder(_Shape).decode
 
 
-def _names_columns(lineage: JsonObject | bytes) -> bool:
+def _names_columns(lineage: bytes) -> bool:
     """Return whether the facet certainly names output columns; this does not decode it."""
-    if not isinstance(lineage, bytes) or not lineage.isascii() or b"\\u" in lineage:
+    if not lineage.isascii() or b"\\u" in lineage:
         return False
     try:
         return any(_decode_shape(lineage).fields)
@@ -329,13 +323,10 @@ _decode_field = msgspec.json.Decoder(_Field).decode
 _decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
-def _decoded(lineage: JsonObject | bytes) -> _Facet:
-    if isinstance(lineage, bytes):
-        try:
-            return _decoded_text(lineage)
-        except NOT_DECODABLE:
-            # A null or a wrong type must cost only the value itself.
-            pass
+def _decoded(lineage: bytes) -> _Facet:
+    # A null or a wrong type must cost only the value itself.
+    with suppress(*NOT_DECODABLE):
+        return _decoded_text(lineage)
     facet = as_object(lineage)
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
@@ -388,7 +379,7 @@ def _tolerant_inputs(items: object) -> list[_Input]:
     ]
 
 
-def _read(lineage: JsonObject | bytes, schema: JsonObject | bytes) -> _Content:
+def _read(lineage: bytes, schema: bytes) -> _Content:
     facet = _decoded(lineage)
     edges = [ColumnEdge((name,), *_inputs(items)) for name, items in in_time(facet.fields.items()) if name]
     if facet.dataset:

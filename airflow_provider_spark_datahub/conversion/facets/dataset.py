@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
+    NOT_DECODABLE,
     DatasetId,
     EventDataset,
     Facets,
@@ -26,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_object,
     as_objects,
     as_text,
+    encoded_json,
 )
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -75,12 +77,12 @@ _decode_shape = msgspec.json.Decoder(_Shape).decode
 class DatasetFacets(NamedTuple):
     """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event lacks them.
 
-    :param schema: the ``schema`` facet if it lists fields, decoded or as compressed text.
+    :param schema: the ``schema`` facet if it lists fields, as compressed text.
     :param lifecycle: ``CREATE``, ``DROP`` …, in upper case; :attr:`previous` is the old name of a renamed dataset.
     :param layer: ``iceberg``, ``delta`` …
     """
 
-    schema: JsonObject | bytes | None
+    schema: bytes | None
     lifecycle: str
     previous: DatasetId | None
     layer: str
@@ -88,11 +90,11 @@ class DatasetFacets(NamedTuple):
     @staticmethod
     def of(facets: Facets) -> DatasetFacets:
         """Read the facets of a dataset."""
-        schema = facets.kept("schema") if "schema" in facets else b""
+        schema = facets.text("schema")
         layer = as_text(facets["storage"].get("storageLayer"))
         if layer == "iceberg":
             schema = _without_reserved(schema)
-        kept = (compressed(schema) if isinstance(schema, bytes) else schema) if _lists_fields(schema) else None
+        kept = compressed(schema) if _lists_fields(schema) else None
         change = facets["lifecycleStateChange"]
         previous = as_object(change.get("previousIdentifier"))
         name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
@@ -100,10 +102,9 @@ class DatasetFacets(NamedTuple):
         return DatasetFacets(kept, lifecycle, name if all(name) else None, layer)
 
     @staticmethod
-    def without_change_columns(schema: JsonObject | bytes) -> JsonObject | bytes:
-        """Return the ``schema`` facet without the columns of changes. :param schema: decoded, or as compressed text."""
-        own = _without(decompressed(schema) if isinstance(schema, bytes) else schema, CHANGE_COLUMNS)
-        return compressed(own) if isinstance(own, bytes) else own
+    def without_change_columns(schema: bytes) -> bytes:
+        """Return the ``schema`` facet, a compressed text, without the columns of changes."""
+        return compressed(_without(decompressed(schema), CHANGE_COLUMNS))
 
 
 RESERVED_COLUMNS = frozenset(
@@ -117,59 +118,43 @@ CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestam
 """Columns of the changes of a Delta table. No column of a table with a change feed may have these names."""
 
 
-def _without_reserved(schema: JsonObject | bytes) -> JsonObject | bytes:
+def _without_reserved(schema: bytes) -> bytes:
     """Return the ``schema`` facet of an Iceberg table without the columns that Iceberg adds to a scan."""
-    return schema if isinstance(schema, bytes) and b'"_' not in schema else _without(schema, RESERVED_COLUMNS)
+    return schema if b'"_' not in schema else _without(schema, RESERVED_COLUMNS)
 
 
-def _without(schema: JsonObject | bytes, names: frozenset[str]) -> JsonObject | bytes:
+def _without(schema: bytes, names: frozenset[str]) -> bytes:
     facet = as_object(schema)
     fields = list(as_objects(facet.get("fields")))
     own = [field for field in fields if as_text(field.get("name")) not in names]
     if len(own) == len(fields):
         return schema
-    kept = {**facet, "fields": own}
-    return msgspec.json.encode(kept) if isinstance(schema, bytes) else kept
+    return encoded_json({**facet, "fields": own})
 
 
-def _lists_fields(facet: JsonObject | bytes) -> bool:
+def _lists_fields(facet: bytes) -> bool:
     """Return whether a ``schema`` facet has ``fields``: a facet without them does not replace a known schema."""
-    if isinstance(facet, bytes):
-        try:
-            return bytes(_decode_shape(facet).fields).startswith(b"[")
-        except (msgspec.DecodeError, RecursionError):
-            return False
-    return isinstance(facet.get("fields"), list)
+    try:
+        return bytes(_decode_shape(facet).fields).startswith(b"[")
+    except NOT_DECODABLE:
+        return isinstance(as_object(facet).get("fields"), list)
 
 
-def field_names(facet: JsonObject | bytes | None) -> tuple[str, ...]:
-    """Return the names of the fields in a ``schema`` facet, decoded or as compressed text, in their order."""
-    decoded = as_object(decompressed(facet)) if isinstance(facet, bytes) else facet or {}
-    return tuple(name for field in as_objects(decoded.get("fields")) if (name := as_text(field.get("name"))))
+def field_names(facet: bytes | None) -> tuple[str, ...]:
+    """Return the names of the fields in a ``schema`` facet, a compressed text, in their order."""
+    fields = as_object(decompressed(facet)).get("fields") if facet else ()
+    return tuple(name for field in as_objects(fields) if (name := as_text(field.get("name"))))
 
 
-def schema_metadata(
-    facet: JsonObject | bytes, platform: str, *, with_descriptions: bool = False
-) -> dict[str, Any] | None:
-    """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields. The caller must not change it.
+# The events of a job repeat the schemas of its datasets byte by byte.
+@lru_cache(maxsize=64)
+def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = False) -> SharedObject | None:
+    """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields.
 
-    :param facet: the ``schema`` facet, decoded or as compressed text.
+    :param facet: the ``schema`` facet as compressed text.
     :param platform: URN of the dataset's platform.
     """
-    if isinstance(facet, bytes):
-        return _cached_schema(facet, platform, with_descriptions)
-    return _read_schema(facet, platform, with_descriptions)
-
-
-@lru_cache(maxsize=64)
-def _cached_schema(facet: bytes, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
-    """Read a schema once: the events of a job repeat the schemas of its datasets byte by byte."""
-    aspect = _read_schema(as_object(decompressed(facet)), platform, with_descriptions)
-    return None if aspect is None else SharedObject(aspect)
-
-
-def _read_schema(facet: JsonObject, platform: str, with_descriptions: bool) -> dict[str, Any] | None:
-    listed = facet.get("fields")
+    listed = as_object(decompressed(facet)).get("fields")
     if not isinstance(listed, list):
         return None
     fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
@@ -180,16 +165,16 @@ def _read_schema(facet: JsonObject, platform: str, with_descriptions: bool) -> d
             if with_descriptions and (description := as_text(source.get("description")).strip()):
                 schema_field["description"] = description
             unique.setdefault(schema_field["fieldPath"], schema_field)
-    return {
-        "schemaName": "",
-        "platform": platform,
-        "version": 1,
-        "created": unknown,
-        "lastModified": unknown,
-        "hash": "",
-        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
-        "fields": list(unique.values()),
-    }
+    return SharedObject(
+        schemaName="",
+        platform=platform,
+        version=1,
+        created=unknown,
+        lastModified=unknown,
+        hash="",
+        platformSchema={"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
+        fields=list(unique.values()),
+    )
 
 
 def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:
@@ -459,8 +444,7 @@ class Check(NamedTuple):
 
 
 def _checks_of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
-    facets = dataset.facets[_ASSERTIONS], as_object(as_object(dataset.input_facets).get(_ASSERTIONS))
-    for facet in facets:
+    for facet in (dataset.facets[_ASSERTIONS], dataset.input_facets[_ASSERTIONS]):
         for assertion in as_objects(facet.get("assertions")):
             name = as_text(assertion.get("name")).strip() or as_text(assertion.get("assertion")).strip()
             if name and isinstance(assertion.get("success"), bool):

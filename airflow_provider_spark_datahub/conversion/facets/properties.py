@@ -80,7 +80,7 @@ def merged_layers(events: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, st
 
 def _layers(facets: Facets) -> PropertyLayers:
     pattern = _redaction_pattern(facets)
-    shared = [_layer(name, facets, pattern) for name in _SHARED if name in facets]
+    shared = [_layer(name, facets.text(name), pattern) for name in _SHARED if name in facets]
     job, flow = list(shared), list(shared)
     if "airflow" in facets:
         job.append(SharedObject(_flattened(as_object(facets["airflow"].get("task")), pattern)))
@@ -91,7 +91,7 @@ def _layers(facets: Facets) -> PropertyLayers:
     if HIVE_SESSION in facets:
         job.append(SharedObject(hive_session_properties(facets[HIVE_SESSION])))
     if _APPLICATION_FACET in facets:
-        flow.append(_layer(_APPLICATION_FACET, facets, pattern))
+        flow.append(_layer(_APPLICATION_FACET, facets.text(_APPLICATION_FACET), pattern))
     return PropertyLayers(tuple(job), tuple(flow))
 
 
@@ -104,15 +104,8 @@ def _layers_with_plan(facets: Facets) -> PropertyLayers:
     return PropertyLayers(layers.job, (*layers.flow, SharedObject({"spark.logicalPlan": text})))
 
 
-def _layer(name: str, facets: Facets, pattern: str) -> SharedObject:
-    facet = facets.kept(name)
-    if isinstance(facet, bytes):
-        return _cached_layer(name, facet, pattern)
-    return SharedObject(_LAYERS[name](facet, pattern))
-
-
 @lru_cache(maxsize=512)
-def _cached_layer(name: str, facet: bytes, pattern: str) -> SharedObject:
+def _layer(name: str, facet: bytes, pattern: str) -> SharedObject:
     return SharedObject(_LAYERS[name](as_object(facet), pattern))
 
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.events import (
     Facets,
@@ -201,8 +200,8 @@ def _details(facets: Facets) -> RunDetails | None:
     names = [name for name in facets.facets if name in _READERS]
     if not names:
         return None
-    if names == [_SPARK_APPLICATION] and isinstance(facet := facets.kept(_SPARK_APPLICATION), bytes):
-        return _cached_application(facet)
+    if names == [_SPARK_APPLICATION]:
+        return _application(facets.text(_SPARK_APPLICATION))
     details = RunDetails()
     for name, read in _READERS.items():
         if name in names:
@@ -211,10 +210,10 @@ def _details(facets: Facets) -> RunDetails | None:
 
 
 @lru_cache(maxsize=256)
-def _cached_application(facet: bytes) -> RunDetails:
+def _application(facet: bytes) -> RunDetails:
     """Read the facet once: the queries of an application repeat it byte by byte."""
     details = RunDetails()
-    _spark_application(details, as_object(Raw(facet)))
+    _spark_application(details, as_object(facet))
     return details
 
 

@@ -72,7 +72,7 @@ NOT_WRITTEN = frozenset({DROP, RENAME})
 class DatasetState(msgspec.Struct, gc=False):
     """State of a dataset in one run. The last event with a facet wins.
 
-    :param schema: the ``schema`` facet, decoded or as compressed text.
+    :param schema: the ``schema`` facet as compressed text.
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param gap: why Spark's plan does not show where its rows come from.
@@ -80,7 +80,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
 
-    schema: JsonObject | bytes | None = None
+    schema: bytes | None = None
     schema_index: int = -1
     columns: DatasetColumns | None = None
     lifecycle: str = ""
@@ -100,13 +100,12 @@ class DatasetState(msgspec.Struct, gc=False):
     @property
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
-        # The events of an application repeat the schemas of its tables.
-        schema = self.schema
-        return _names_of_text(schema) if isinstance(schema, bytes) else frozenset(map(str.lower, field_names(schema)))
+        return _lower_names(self.schema)
 
 
+# The events of an application repeat the schemas of its tables.
 @lru_cache(maxsize=256)
-def _names_of_text(schema: bytes) -> frozenset[str]:
+def _lower_names(schema: bytes | None) -> frozenset[str]:
     return frozenset(map(str.lower, field_names(schema)))
 
 
@@ -388,7 +387,7 @@ class Fold:
             run.worked = run.worked or "outputStatistics" in written.facets
             columns = DatasetColumns.read(dataset, event.job.facets, run.sql) if with_columns else None
             if columns is not None and columns is not state.columns:
-                state.columns = self._columns.setdefault(columns.key, columns) if columns.key else columns
+                state.columns = self._columns.setdefault(columns.key, columns)
             state.partitions = written.once(read_partitions) or state.partitions
             if settings.capture_operations:
                 statistics = OutputStatistics.read(written)
@@ -404,7 +403,7 @@ class Fold:
         schema, lifecycle, previous, state.layer = dataset.facets.once(DatasetFacets.of)
         if schema is not None:
             if schema is not state.schema:
-                state.schema = self._texts.setdefault(schema, schema) if isinstance(schema, bytes) else schema
+                state.schema = self._texts.setdefault(schema, schema)
             state.schema_index = index
         state.lifecycle = lifecycle or state.lifecycle
         state.previous = previous or state.previous

@@ -279,7 +279,7 @@ def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, b
     if previous is not None:
         names.append(namer.name_or_reason(previous))
     # A dataset without a name has no key, so that its lineage is read each time and the missing name is reported.
-    if state.metadata or isinstance(state.schema, dict) or str in map(type, names):
+    if state.metadata or str in map(type, names):
         return None
     facets = (state.schema, state.lifecycle, previous, state.partitions, state.layer, state.gap, state.is_metadata)
     # Equal texts have one object for their columns.
@@ -452,7 +452,7 @@ class _Edges:
 
     def _by_urn(self, datasets: _Touched) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
-        schemas: dict[str, tuple[int, JsonObject | bytes]] = {}
+        schemas: dict[str, tuple[int, bytes]] = {}
         metadata: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
         for dataset, state in in_time(datasets):
             name = self._namer.name(dataset)
@@ -476,7 +476,7 @@ class _Edges:
                 self._describe(found[urn], schema)
         return dict(sorted(found.items())) if len(found) > 1 else found
 
-    def _describe(self, dataset: JobDataset, facet: JsonObject | bytes) -> None:
+    def _describe(self, dataset: JobDataset, facet: bytes) -> None:
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
@@ -503,7 +503,7 @@ def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[Dataset
     return (bare & around).difference(described, *(run.outputs for run, _ in queries))
 
 
-def _replaces(state: DatasetState, known: tuple[int, JsonObject | bytes] | None) -> bool:
+def _replaces(state: DatasetState, known: tuple[int, bytes] | None) -> bool:
     """Return whether the schema of a dataset replaces the known one. The later one wins, unless it has fewer columns.
 
     A query of a database reads some columns of a table, and OpenLineage reports them as the table's schema.

@@ -32,7 +32,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
-from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, SQL_JOB, DatasetId, JsonObject
+from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, SQL_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
@@ -282,7 +282,7 @@ class _ReportedNames:
         return field_names(self._schemas.get(name) if isinstance(name, DatasetName) else None)
 
     @cached_property
-    def _schemas(self) -> Mapping[DatasetName | None, JsonObject | bytes]:
+    def _schemas(self) -> Mapping[DatasetName | None, bytes]:
         return {self.namer.name(dataset): state.schema for dataset, state in self.states if state.schema is not None}
 
     @cached_property
