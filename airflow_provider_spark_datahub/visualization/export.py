@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -20,7 +19,6 @@ from airflow_provider_spark_datahub.visualization.names import Column, dataset_p
 from airflow_provider_spark_datahub.visualization.network import (
     COLUMN_HEIGHT,
     DATASET_HEIGHT,
-    Box,
     Network,
     NetworkColumn,
 )
@@ -59,7 +57,10 @@ def template(name: str, /, **filters: Callable[..., object]) -> Template:
 
 @cache
 def _drawing() -> Template:
-    return template("network.svg")
+    drawing = template("network.svg", px="{:g}".format)
+    drawing.globals.update(margin=_MARGIN, line=_LINE, head=DATASET_HEIGHT, row=COLUMN_HEIGHT, states=_STATES)
+    drawing.globals.update(styles=Markup(read_asset("network.css")))
+    return drawing
 
 
 def render_svg(network: Network, *, inside_page: bool = False) -> str:
@@ -75,51 +76,18 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     if not inside_page:
         legend, failures = list(_legend(colours)), _failures(network, width)
         height += _LINE * (bool(legend) + len(failures))
-    jobs = len({box.urn for box in network.boxes.values() if box.is_job})
-    datasets = sum(not box.is_job for box in network.boxes.values())
     return _drawing().render(
+        network=network,
         inside_page=inside_page,
         width=width,
         height=height,
         bottom=bottom,
-        margin=_MARGIN,
-        line=_LINE,
-        summary=f"Lineage of {counted(jobs, 'job')} and {counted(datasets, 'dataset')}",
-        styles=Markup(read_asset("network.css")),
+        summary=f"Lineage of {counted(network.job_count, 'job')} and {counted(len(network.datasets), 'dataset')}",
         edges=_edges(network),
         column_edges=_column_edges(network) if network.unfolded else (),
-        shapes=(_shape(box, network, colours) for box in network.boxes.values()),
+        colours=colours,
         legend=legend,
         failures=failures,
-    )
-
-
-def _shape(box: Box, network: Network, colours: Mapping[str, int]) -> SimpleNamespace:
-    """Return a box as the template draws it."""
-    (x, y), (width, height) = network.layout.corners[box.key], network.sizes[box.key]
-    left, middle = (x + width / 2, y + height / 2) if box.is_job else (x + 14, y + DATASET_HEIGHT / 2)
-    parts = dataset_parts(box.urn)
-    kinds = ["job" if box.is_job else "dataset", *([box.state] if box.state in _STATES else [])]
-    columns = network.columns[box.key] if network.unfolded and not box.is_job else ()
-    return SimpleNamespace(
-        key=box.key,
-        is_job=box.is_job,
-        kinds=" ".join(kinds),
-        name=f"{box.full}: {box.error}" if box.error else box.full,
-        title=box.title,
-        note=box.note.removesuffix(box.state),
-        state=box.state if box.note.endswith(box.state) else "",
-        colour=colours[parts[0]] if parts else None,
-        rounding=20 if box.is_job else 5,
-        x=f"{x:g}",
-        y=f"{y:g}",
-        width=f"{width:g}",
-        height=f"{height:g}",
-        left=f"{left:g}",
-        title_y=f"{middle - 3:g}",
-        note_y=f"{middle + 13:g}",
-        rule=f"M{x + 5:g},{y + DATASET_HEIGHT - 2:g}H{x + width:g}",
-        columns=[(f"{_row(network, box.key, row) + 4:g}", column.label) for row, column in enumerate(columns)],
     )
 
 
@@ -141,8 +109,7 @@ def _failures(network: Network, width: int) -> list[str]:
 
 def platform_colours(network: Network) -> dict[str, int]:
     """Return the number of each platform's colour, which is the same in every picture, in alphabetical order."""
-    platforms = {parts[0] for box in network.boxes.values() if (parts := dataset_parts(box.urn))}
-    return {platform: _colour(platform) for platform in sorted(platforms)}
+    return {platform: _colour(platform) for platform in sorted({box.platform for box in network.datasets} - {""})}
 
 
 def _colour(platform: str) -> int:
@@ -176,10 +143,10 @@ def _column_edges(network: Network) -> Iterator[str]:
 
     Lines of one job run beside each other in it, in the order of the written columns.
     """
-    rows = {column.key: row for columns in network.columns.values() for row, column in enumerate(columns)}
+    rows = {column.key: row for box in network.datasets for row, column in enumerate(box.columns)}
     steps: dict[str, dict[tuple[str, str], None]] = {}
-    for columns in network.columns.values():
-        for column in columns:
+    for box in network.datasets:
+        for column in box.columns:
             for source in column.sources:
                 if not source.is_indirect:
                     steps.setdefault(source.job, {})[source.column, column.key] = None
@@ -223,14 +190,14 @@ def render_mermaid(network: Network) -> str:
     lines = ["flowchart LR"]
     for box in network.boxes.values():
         opening, closing = ('(["', '"])') if box.is_job else ('["', '"]')
-        more = box.error[:_LONGEST_REASON] if box.is_job else _column_names(network.columns[box.key])
+        more = box.error[:_LONGEST_REASON] if box.is_job else _column_names(box.columns)
         note = "".join(f"<br>{_escaped(line)}" for line in (box.note, more) if line)
         lines.append(f"  {box.key}{opening}<b>{_escaped(box.title)}</b>{note}{closing}")
     lines += [f"  {source} --> {target}" for source, target in network.links]
-    jobs = ",".join(box.key for box in network.boxes.values() if box.is_job)
+    jobs = ",".join(box.key for box in network.jobs)
     if jobs:
         lines += ["  classDef job stroke:#e36209,stroke-width:2px", f"  class {jobs} job"]
-    failed = ",".join(box.key for box in network.boxes.values() if box.state == "FAILURE")
+    failed = ",".join(box.key for box in network.jobs if box.state == "FAILURE")
     if failed:
         lines += ["  classDef failed stroke:#cf222e,stroke-width:3px", f"  class {failed} failed"]
     return "\n".join(lines) + "\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.visualization.names import (
     JobParts,
     ShortName,
     ShortNames,
+    dataset_parts,
     harmless,
     harmless_lines,
     plain_path,
@@ -39,32 +40,6 @@ _EMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A dataset or a job.
-
-    :param key: ``d1`` or ``j1``: safe to use as an id in HTML.
-    :param title: its name, shortened to fit the box.
-    :param note: the second line: platform and path of a dataset, orchestrator and last result of a job.
-    :param full: its whole name.
-    :param state: of a job, the result of its last run; empty if it is unknown.
-    :param error: of a job, the reason of its last failed run in one line; empty if it is unknown.
-    """
-
-    key: str
-    urn: str
-    title: str
-    note: str
-    full: str
-    state: str = ""
-    error: str = ""
-
-    @property
-    def is_job(self) -> bool:
-        """Return whether it is a job."""
-        return self.key.startswith("j")
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnSource:
     """A column that another column comes from.
 
@@ -87,6 +62,8 @@ class ColumnSource:
 
 _Statement = tuple[str, str]
 """The key of a job, and a query with which it writes a dataset."""
+_Evidence = tuple[str, bool, EdgeEvidence]
+"""The key of a job, whether it writes the dataset, and the evidence of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +86,78 @@ class NetworkColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """Boxes, links, and the columns of the datasets, all by key.
+class Box:
+    """A dataset or a job.
 
+    :param key: ``d1`` or ``j1``: safe to use as an id in HTML.
+    :param title: its name, shortened to fit the box.
+    :param note: the second line: platform and path of a dataset, orchestrator and last result of a job.
+    :param full: its whole name.
+    :param platform: of a dataset, as in its URN; empty if it has none.
+    :param state: of a job, the result of its last run; empty if it is unknown.
+    :param error: of a job, the reason of its last failed run in one line; empty if it is unknown.
+    :param columns: of a dataset; one without a name stands for the dataset as a whole.
+    :param statements: the queries that write a dataset.
+    :param evidence: of a dataset's edges.
+    """
+
+    key: str
+    urn: str
+    title: str
+    note: str
+    full: str
+    platform: str = ""
+    state: str = ""
+    error: str = ""
+    columns: tuple[NetworkColumn, ...] = ()
+    statements: tuple[_Statement, ...] = ()
+    evidence: tuple[_Evidence, ...] = ()
+
+    @property
+    def is_job(self) -> bool:
+        """Return whether it is a job."""
+        return self.key.startswith("j")
+
+    def size(self, *, unfolded: bool) -> Size:
+        """Return width and height in pixels, with room for the columns or without."""
+        columns = self.columns if unfolded else ()
+        names = [_text_width(column.label, _COLUMN_SIZE) for column in columns]
+        wanted = max(_text_width(self.title, _TITLE_SIZE), _text_width(self.note, _NOTE_SIZE), *names) + _PADDING
+        width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
+        below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0
+        return round(width), _JOB_HEIGHT if self.is_job else DATASET_HEIGHT + below
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Boxes and links.
+
+    :param boxes: by key.
     :param links: pairs of keys, in the direction of the data.
-    :param columns: the columns of each dataset; one without a name stands for the dataset as a whole.
-    :param statements: the queries that write each dataset.
     :param sizes: width and height of each box, in pixels.
     :param unfolded: whether the boxes of datasets have room for their columns.
-    :param evidence: evidence of each dataset's edges: the key of the job, whether it writes, and the evidence.
     """
 
     boxes: Mapping[str, Box]
     links: tuple[Link, ...]
-    columns: Mapping[str, tuple[NetworkColumn, ...]]
-    statements: Mapping[str, tuple[_Statement, ...]]
     layout: Layout
     sizes: Mapping[str, Size]
-    evidence: Mapping[str, tuple[tuple[str, bool, EdgeEvidence], ...]] = field(default_factory=dict)
     unfolded: bool = False
+
+    @property
+    def datasets(self) -> list[Box]:
+        """The boxes of datasets."""
+        return [box for box in self.boxes.values() if not box.is_job]
+
+    @property
+    def jobs(self) -> list[Box]:
+        """The boxes of jobs; one that is drawn write by write has several."""
+        return [box for box in self.boxes.values() if box.is_job]
+
+    @property
+    def job_count(self) -> int:
+        """The number of different jobs."""
+        return len({box.urn for box in self.jobs})
 
 
 def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
@@ -143,25 +173,28 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
     tails, states, failures = names.tails(urns), _states(graph), graph.failures()
     links: list[Link] = []
+    users: dict[str, dict[str, GraphJob]] = {}
     for key, (sources, targets) in sides.items():
         links += [(keys[urn], key) for urn in sources]
         links += [(key, keys[urn]) for urn in targets]
-    boxes = {keys[urn]: _dataset_box(keys[urn], urn, names.of(urn), tails[urn]) for urn in urns}
+        for edge in jobs[key].evidence:
+            users.setdefault(edge[1:], {})[key] = jobs[key]
+    columns = _Columns(graph, jobs, keys)
+    boxes = {
+        key: replace(
+            _dataset_box(key, urn, names.of(urn), tails[urn]),
+            columns=columns.of(urn),
+            statements=columns.statements(urn),
+            evidence=tuple(_evidence(urn, users.get(urn, {}))),
+        )
+        for urn, key in keys.items()
+    }
     boxes |= {key: _job_box(key, job, states.get(job.urn, ""), failures.get(job.urn, "")) for key, job in jobs.items()}
-    found = _Columns(graph, jobs, keys)
-    columns = found.by_dataset()
-    sizes = {key: _size(box, columns.get(key, ()) if unfolded else ()) for key, box in boxes.items()}
-    layout = Layout.of(sizes, links)
-    users: dict[str, dict[str, GraphJob]] = {}
-    for key, job in jobs.items():
-        for edge in job.evidence:
-            users.setdefault(edge[1:], {})[key] = job
-    evidence = {key: tuple(_evidence(urn, users.get(urn, {}))) for urn, key in keys.items()}
-    drawn = tuple(dict.fromkeys(links))
-    return Network(boxes, drawn, columns, found.statements(), layout, sizes, evidence, unfolded)
+    sizes = {key: box.size(unfolded=unfolded) for key, box in boxes.items()}
+    return Network(boxes, tuple(dict.fromkeys(links)), Layout.of(sizes, links), sizes, unfolded)
 
 
-def _evidence(urn: str, users: Mapping[str, GraphJob]) -> Iterator[tuple[str, bool, EdgeEvidence]]:
+def _evidence(urn: str, users: Mapping[str, GraphJob]) -> Iterator[_Evidence]:
     for key, job in users.items():
         if urn in job.outputs and f">{urn}" in job.evidence:
             yield key, True, job.evidence[f">{urn}"]
@@ -197,7 +230,8 @@ def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
     title = _cut(tail, _TITLE_SIZE)
     folder = name.name.removesuffix(tail).rstrip("/")
     note = _cut(" ".join(part for part in (name.platform, name.note, folder) if part), _NOTE_SIZE)
-    return Box(key, urn, title, note, name.text)
+    parts = dataset_parts(urn)
+    return Box(key, urn, title, note, name.text, parts[0] if parts else "")
 
 
 def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
@@ -208,15 +242,7 @@ def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
     state = harmless(state)[:12]
     note = _cut(f"{note} · {state}" if state else note, _NOTE_SIZE)
     reason = harmless(error) if state == "FAILURE" else ""
-    return Box(key, job.urn, _cut(name, _TITLE_SIZE), note, name, state, reason)
-
-
-def _size(box: Box, columns: Sequence[NetworkColumn]) -> Size:
-    names = [_text_width(column.label, _COLUMN_SIZE) for column in columns]
-    wanted = max(_text_width(box.title, _TITLE_SIZE), _text_width(box.note, _NOTE_SIZE), *names) + _PADDING
-    width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
-    below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0
-    return round(width), _JOB_HEIGHT if box.is_job else DATASET_HEIGHT + below
+    return Box(key, job.urn, _cut(name, _TITLE_SIZE), note, name, state=state, error=reason)
 
 
 def _text_width(text: str, size: float) -> float:
@@ -250,7 +276,6 @@ class _Columns:
     """Columns of all datasets, each with a key, and the statements that write them."""
 
     def __init__(self, graph: Graph, jobs: Mapping[str, GraphJob], keys: Mapping[str, str]) -> None:
-        self.keys = keys
         self.sources: dict[Column, dict[Column, dict[tuple[str, _Statement | None, str], None]]] = {}
         self.numbers: dict[str, dict[_Statement, int]] = {urn: {} for urn in keys}
         self.types = {urn: dict(graph.schemas.get(urn, {})) for urn in keys}
@@ -280,17 +305,11 @@ class _Columns:
         self.types[column.dataset].setdefault(path, "")
         return Column(column.dataset, path)
 
-    def statements(self) -> dict[str, tuple[_Statement, ...]]:
-        return {
-            self.keys[urn]: tuple((job, harmless_lines(query)) for job, query in numbers)
-            for urn, numbers in self.numbers.items()
-        }
+    def statements(self, urn: str) -> tuple[_Statement, ...]:
+        return tuple((job, harmless_lines(query)) for job, query in self.numbers[urn])
 
-    def by_dataset(self) -> dict[str, tuple[NetworkColumn, ...]]:
-        return {
-            self.keys[urn]: tuple(self._column(Column(urn, path), type_) for path, type_ in types.items())
-            for urn, types in self.types.items()
-        }
+    def of(self, urn: str) -> tuple[NetworkColumn, ...]:
+        return tuple(self._column(Column(urn, path), type_) for path, type_ in self.types[urn].items())
 
     def _column(self, column: Column, type_: str) -> NetworkColumn:
         numbers = self.numbers[column.dataset]

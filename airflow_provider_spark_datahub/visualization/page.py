@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.visualization.export import platform_colours
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
+    Box,
     ColumnSource,
     Network,
     NetworkColumn,
@@ -138,10 +139,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         nothing=frame.empty or nothing,
         tables=_Tables(network).shown(),
         has_indirect=any(
-            source.is_indirect
-            for columns in network.columns.values()
-            for column in columns
-            for source in column.sources
+            source.is_indirect for box in network.datasets for column in box.columns for source in column.sources
         ),
         time=partial(format_time, zone=zone),
     )
@@ -179,15 +177,13 @@ def _digest(text: str) -> str:
 def _title(graph: Graph, network: Network) -> str:
     """Name the page after its runs, else after its jobs."""
     kinds = dict.fromkeys(" ".join(root.title()[:2]) for root in graph.roots)
-    names = list(kinds) or [box.full for box in network.boxes.values() if box.is_job]
+    names = list(kinds) or [box.full for box in network.jobs]
     return f"Lineage of {_first_of(names, 2)}" if names else "Nothing to show"
 
 
 def _counts(graph: Graph, network: Network) -> Markup:
-    jobs = len({box.urn for box in network.boxes.values() if box.is_job})
-    edges = [{source.column for source in column.sources} for table in network.columns.values() for column in table]
-    datasets = sum(not box.is_job for box in network.boxes.values())
-    counts = [(jobs, "job"), (datasets, "dataset"), (sum(map(len, edges)), "column edge")]
+    edges = [{source.column for source in column.sources} for box in network.datasets for column in box.columns]
+    counts = [(network.job_count, "job"), (len(network.datasets), "dataset"), (sum(map(len, edges)), "column edge")]
     said = [counted(count, name) for count, name in counts if count]
     runs = [_fails(TreeItem(run)) for run in graph.runs()]
     bad = Markup('<a class="bad" href="#{}">{}</a>')
@@ -280,9 +276,7 @@ class _Tables:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.labels = {
-            column.key: f"{network.boxes[key].title}.{column.name or '*'}"
-            for key, columns in network.columns.items()
-            for column in columns
+            column.key: f"{box.title}.{column.name or '*'}" for box in network.datasets for column in box.columns
         }
         self.writers: dict[str, list[str]] = {}
         self.readers: dict[str, list[str]] = {}
@@ -293,15 +287,14 @@ class _Tables:
     def shown(self) -> list[dict[str, Any]]:
         """Return the tables in the direction of the data: from left to right in the drawing."""
         corners = self.network.layout.corners
-        datasets = [box for box in self.network.boxes.values() if not box.is_job]
         return [
-            {"box": box, "facts": self._facts(box.key), "rows": self._rows(box.key)}
-            for box in sorted(datasets, key=lambda box: corners[box.key])
+            {"box": box, "facts": self._facts(box), "rows": self._rows(box)}
+            for box in sorted(self.network.datasets, key=lambda box: corners[box.key])
         ]
 
-    def _facts(self, key: str) -> str:
-        count = sum(bool(column.name) for column in self.network.columns[key])
-        sides = (("written by", self.writers.get(key, ())), ("read by", self.readers.get(key, ())))
+    def _facts(self, box: Box) -> str:
+        count = sum(bool(column.name) for column in box.columns)
+        sides = (("written by", self.writers.get(box.key, ())), ("read by", self.readers.get(box.key, ())))
         jobs = [
             f"{how} {_first_of([self.network.boxes[job].full for job in keys], _MOST_JOBS)}"
             for how, keys in sides
@@ -309,25 +302,24 @@ class _Tables:
         ]
         return " · ".join([counted(count, "column"), *jobs])
 
-    def _rows(self, key: str) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
+    def _rows(self, box: Box) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
         """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.
 
         The last row, without a column, has the sources of every column, if there are any.
         """
-        columns = self.network.columns[key]
-        everywhere = _everywhere(columns)
-        for column in columns:
+        everywhere = _everywhere(box.columns)
+        for column in box.columns:
             steps: dict[bool, dict[str, None]] = {False: {}, True: {}}
             for source in column.sources:
                 steps[source.is_indirect][f"{source.column}@{source.job}"] = None
             own = [source for source in column.sources if source not in everywhere] if everywhere else column.sources
-            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(key, own))
+            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(box, own))
         if everywhere:
-            yield None, "", "", list(self._sources(key, everywhere))
+            yield None, "", "", list(self._sources(box, everywhere))
 
-    def _sources(self, table: str, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
+    def _sources(self, box: Box, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
         """Yield sources by column; with their statements, or else their jobs, unless there is only one of them."""
-        statements, writers = self.network.statements[table], self.writers.get(table, ())
+        writers = self.writers.get(box.key, ())
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:
             by_column.setdefault(source.column, []).append(source)
@@ -335,7 +327,7 @@ class _Tables:
             named = [
                 (source.statement, source.job if not source.statement else "")
                 for source in found
-                if len(statements if source.statement else writers) > 1
+                if len(box.statements if source.statement else writers) > 1
             ]
             how = ", ".join(dict.fromkeys(source.label for source in found))
             yield key, self.labels[key], how, list(dict.fromkeys(named))

@@ -35,7 +35,7 @@ def test_boxes_and_arrows() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
     box = Box("j1", "urn:li:dataJob:x", name.replace("\n", ""), "", name)
-    text = render_mermaid(Network({"j1": box}, (), {}, {}, Layout({}, {}, 0, 0), {}))
+    text = render_mermaid(Network({"j1": box}, (), Layout({}, {}, 0, 0), {}))
     assert re.search(r'j1\(\["<b>(?:[^\W]|[ ._/:=@+,-]|#\d+;)*</b>"\]\)\n', text)
 
 

@@ -56,14 +56,14 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
         ),
     ]
     shown = build_network(build_graph(proposals))
-    columns = {shown.boxes[key].title: several for key, several in shown.columns.items()}
+    columns = {box.title: box.columns for box in shown.datasets}
     assert [(column.name, column.type) for column in columns["orders"]] == [
         ("id", "long"),
         ("address.street", "string"),
         ("lost", ""),
     ]
     (made,) = columns["clean"]
-    (job,) = [key for key, box in shown.boxes.items() if box.is_job]
+    job = shown.jobs[0].key
     known, _, lost = columns["orders"]
     assert made.sources == (ColumnSource(known.key, "identity", job, 1), ColumnSource(lost.key, "identity", job, 1))
 
@@ -77,15 +77,11 @@ def test_each_source_names_its_job_and_statement() -> None:
         lineage("b", [source], [made], [(*columns, text) for text in (queries[0], "by hand")]),
     ]
     shown = build_network(build_graph(proposals))
-    (key,) = [box.key for box in shown.boxes.values() if box.title == "made"]
-    first, second = [box.key for box in shown.boxes.values() if box.is_job]
+    (table,) = [box for box in shown.datasets if box.title == "made"]
+    first, second = [box.key for box in shown.jobs]
     texts = [f"SELECT x -- {number}\n    FROM one" for number in range(2)]
-    assert shown.statements[key] == (
-        (first, texts[0]),
-        (first, texts[1]),
-        (second, texts[0]),
-    )
-    (column,) = shown.columns[key]
+    assert table.statements == ((first, texts[0]), (first, texts[1]), (second, texts[0]))
+    (column,) = table.columns
     assert [(source.label, source.job, source.statement) for source in column.sources] == [
         ("identity", first, 1),
         ("identity", first, 2),

@@ -74,11 +74,11 @@ def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
     assert not texts(plain, "column")
     network = build_network(build_graph(daily_sales), unfolded=True)
     root = ET.fromstring(render_svg(network))
-    names = [column.name or "(the table as a whole)" for columns in network.columns.values() for column in columns]
+    columns = [column for box in network.datasets for column in box.columns]
+    names = [column.name or "(the table as a whole)" for column in columns]
     assert sorted(texts(root, "column")) == sorted(names)
     values = {
         (source.column, column.key)
-        for columns in network.columns.values()
         for column in columns
         for source in column.sources
         if not source.label.startswith("indirect")
