@@ -12,6 +12,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -19,7 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from tests.patience import HANGS
 from tests.servers.process import free_port
+from tests.system.catalogue import Catalogue, file_dataset
 
 Json = dict[str, Any]
 
@@ -28,7 +33,19 @@ SPARK_ENV = REPOSITORY / ".venv-spark"
 OPENLINEAGE_JAR = REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
 DAG_TEST_SECONDS = 400
+SERVER_SECONDS = 500
 _DATABASE = "airflow.db"
+
+
+def status_of(url: str) -> int:
+    """Return the HTTP status of a page; 0 if the server does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=HANGS) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
 
 
 def spark_home() -> Path:
@@ -43,6 +60,16 @@ def spark_home() -> Path:
     return homes[0]
 
 
+def sink_in(folder: Path) -> Path:
+    """Return the file of the connections of :func:`file_connection`."""
+    return folder / "lineage.jsonl"
+
+
+def file_connection(folder: Path) -> Json:
+    """Return a connection to a file in a folder."""
+    return {"conn_type": "datahub-file", "host": str(sink_in(folder))}
+
+
 @dataclass(frozen=True)
 class DagTest:
     """Result of ``airflow dags test``.
@@ -50,11 +77,22 @@ class DagTest:
     :param succeeded: how the DAG run ended.
     :param output: everything it printed, the logs of its tasks included.
     :param reports: the ``LineageReport`` of every attempt, by ``<task id>[<map index>] try <number>``.
+    :param folder: that of its data.
     """
 
     succeeded: bool
     output: str
     reports: Mapping[str, Json]
+    folder: Path
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What its tasks delivered into :func:`sink_in` its folder."""
+        return Catalogue.of_file(sink_in(self.folder))
+
+    def dataset(self, path: str) -> str:
+        """Return a dataset in its folder."""
+        return file_dataset(self.folder / path)
 
 
 @dataclass(frozen=True)
@@ -116,12 +154,10 @@ class AirflowHome:
             "SPARK_DATAHUB__EVENTS_LOCATION": folder / "events",
             "SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox",
         }
-        environment = {
-            **self.environment,
-            **{f"AIRFLOW__{name}": str(value) for name, value in airflow.items()},
-            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
-            **{name: str(value) for name, value in variables.items()},
-        }
+        settings = {f"AIRFLOW__{name}": value for name, value in airflow.items()}
+        environment = self._environment_with(
+            {"spark_default": SPARK_CONNECTION, **connections}, {**settings, **variables}
+        )
         home = replace(self, folder=folder, environment=environment)
         home._migrate()
         with ExitStack() as processes:
@@ -134,6 +170,44 @@ class AirflowHome:
                 processes.enter_context(self.warm.background(command, environment, folder, log))
             yield home
 
+    @contextmanager
+    def api_server(
+        self,
+        folder: Path,
+        users: Mapping[str, str],
+        connections: Mapping[str, Json],
+        path: str = "",
+        **variables: object,
+    ) -> Iterator[str]:
+        """Run the API server with this home's database, and give its URL.
+
+        :param folder: of its files.
+        :param users: the role of each user, whose password is ``password of <user>``.
+        :param path: of the URL.
+        """
+        url = f"http://127.0.0.1:{(port := free_port())}{path}"
+        passwords, log = folder / "passwords.json", folder / "server.log"
+        passwords.write_text(json.dumps({user: f"password of {user}" for user in users}))
+        settings = {
+            "AIRFLOW__API__BASE_URL": url,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
+        }
+        command = ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1")
+        with self.warm.background(command, self._environment_with(connections, {**settings, **variables}), folder, log):
+            end = time.monotonic() + SERVER_SECONDS
+            while status_of(f"{url}/api/v2/version") != 200:
+                assert time.monotonic() < end, log.read_text()[-5000:]
+                time.sleep(0.2)
+            yield url
+
+    def _environment_with(self, connections: Mapping[str, Json], variables: Mapping[str, object]) -> dict[str, str]:
+        return {
+            **self.environment,
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
+            **{name: str(value) for name, value in variables.items()},
+        }
+
     def trigger(self, dag_id: str) -> None:
         """Make a run of a DAG that the scheduler is to run."""
         code, output = self._airflow("dags", "trigger", dag_id, environment=self.environment)
@@ -145,26 +219,34 @@ class AirflowHome:
             return database.execute(statement, values).fetchall()
 
     def dags_test(
-        self, dag_id: str, folder: Path, connections: Mapping[str, Json], *, fresh: bool = False, **variables: object
+        self,
+        dag_id: str,
+        folder: Path,
+        connections: Mapping[str, Json] | None = None,
+        *,
+        fresh: bool = False,
+        **variables: object,
     ) -> DagTest:
         """Run a DAG of ``dags/``.
 
         :param folder: holds the data that its tasks read and write, and its outbox and events.
-        :param connections: Airflow's connections, beside ``spark_default``.
+        :param connections: Airflow's connections, beside ``spark_default``; default: a file as ``datahub_file``.
         :param fresh: in a process of its own, which takes longer: a warm one keeps what Airflow reads when it starts.
         :param variables: environment variables.
         """
         reports = folder / "reports"
         reports.mkdir(parents=True)
-        connections = {"spark_default": SPARK_CONNECTION, **connections}
-        environment = {
-            **self.environment,
-            "SYSTEM_FOLDER": str(folder),
-            "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": str(folder / "outbox"),
-            "AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION": str(folder / "events"),
-            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
-            **{name: str(value) for name, value in variables.items()},
-        }
+        if connections is None:
+            connections = {"datahub_file": file_connection(folder)}
+        environment = self._environment_with(
+            {"spark_default": SPARK_CONNECTION, **connections},
+            {
+                "SYSTEM_FOLDER": folder,
+                "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox",
+                "AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION": folder / "events",
+                **variables,
+            },
+        )
         if fresh:
             command = [sys.executable, "-m", "airflow", "dags", "test", dag_id]
             done = subprocess.run(
@@ -175,7 +257,7 @@ class AirflowHome:
         else:
             code, output = self._airflow("dags", "test", dag_id, environment=environment)
         attempts = {path.stem: json.loads(path.read_text()) for path in sorted(reports.iterdir())}
-        return DagTest(code == 0, output, attempts)
+        return DagTest(code == 0, output, attempts, folder)
 
     def add_connection(self, name: str, conn_type: str, host: str) -> None:
         """Put a connection into the database, and nowhere else."""
@@ -204,7 +286,7 @@ class AirflowHome:
         """
         done = subprocess.run(
             [sys.executable, "-c", "from airflow_provider_spark_datahub.cli import app_main; app_main()", *arguments],
-            env={**self.environment, **{name: str(value) for name, value in variables.items()}},
+            env=self._environment_with({}, variables),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

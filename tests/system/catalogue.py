@@ -114,6 +114,28 @@ class Catalogue:
         ]
         return list(dict.fromkeys(found))
 
+    @property
+    def run_id(self) -> str:
+        """Return the id of the only DAG run."""
+        (run_id,) = {
+            properties["run_id"]
+            for urn in self.urns("dataProcessInstance")
+            for value in self.all(urn, "dataProcessInstanceProperties")
+            if "run_id" in (properties := value.get("customProperties", {}))
+        }
+        return str(run_id)
+
+    def dag_run(self, dag_id: str) -> str:
+        """Return the run of a DAG that ran once."""
+        return instance(DagRunKey(dag_id=dag_id, run_id=self.run_id))
+
+    def task_run(self, dag_id: str, task_id: str, map_index: int | None = None) -> str:
+        """Return the run of a task of a DAG that ran once."""
+        name = f"{dag_id}_{task_id}_{self.run_id}"
+        return instance(
+            TaskRunKey(id=name) if map_index is None else MappedTaskRunKey(id=name, map_index=str(map_index))
+        )
+
     def urns(self, entity_type: str) -> set[str]:
         """Return all entities of a type."""
         return {one["entityUrn"] for one in self.proposals if one["entityType"] == entity_type}

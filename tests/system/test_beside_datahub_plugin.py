@@ -19,7 +19,7 @@ from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome
-from tests.system.catalogue import Catalogue, DagRunKey, MappedTaskRunKey, TaskRunKey, instance, task_job
+from tests.system.catalogue import Catalogue, task_job
 
 pytestmark = [
     pytest.mark.airflow,
@@ -95,15 +95,9 @@ def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
 
 def _check_runs(catalogue: Catalogue) -> None:
     """Check that the plugin's run of the mapped task is below the DAG run, and the runs of the indexes below it."""
-    (run_id,) = {
-        properties["run_id"]
-        for urn in catalogue.urns("dataProcessInstance")
-        for value in catalogue.all(urn, "dataProcessInstanceProperties")
-        if "run_id" in (properties := value.get("customProperties", {}))
-    }
-    mapped = instance(TaskRunKey(id=f"{DAG}_copy_{run_id}"))
-    indexes = [instance(MappedTaskRunKey(id=f"{DAG}_copy_{run_id}", map_index=str(index))) for index in range(3)]
-    assert mapped in catalogue.children(instance(DagRunKey(dag_id=DAG, run_id=str(run_id))))
+    mapped = catalogue.task_run(DAG, "copy")
+    indexes = [catalogue.task_run(DAG, "copy", index) for index in range(3)]
+    assert mapped in catalogue.children(catalogue.dag_run(DAG))
     assert sorted(catalogue.children(mapped)) == sorted(indexes)
     for index, urn in enumerate(indexes):
         attempts = ["UP_FOR_RETRY", "SUCCESS"] if index == 1 else ["SUCCESS"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,14 +16,12 @@ from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.servers.kafka import Kafka
 from tests.servers.openlineage import Backend
-from tests.servers.process import free_port
 from tests.servers.s3 import S3
 from tests.servers.schema_registry import SchemaRegistry
 from tests.system.airflow_home import AirflowHome
 
 pytestmark = pytest.mark.airflow
 
-START_SECONDS = 240
 ADMIN = {"username": "admin", "password": "password of admin"}
 SECRETS = {
     "basic.auth.user.info": "me:canary-1",
@@ -68,23 +65,9 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    folder = tmp_path_factory.mktemp("api")
-    (folder / "passwords.json").write_text(json.dumps({ADMIN["username"]: ADMIN["password"]}))
-    running = Api(f"http://127.0.0.1:{(port := free_port())}")
-    environment = {
-        **airflow_home.environment,
-        "AIRFLOW__API__BASE_URL": running.url,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN['username']}:admin",
-        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    command = ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1")
-    with airflow_home.warm.background(command, environment, folder, folder / "server.log"):
-        end = time.monotonic() + START_SECONDS
-        while running.ask("GET", "api/v2/version")[0] != 200:
-            assert time.monotonic() < end, (folder / "server.log").read_text()[-5000:]
-            time.sleep(0.2)
+    settings = {"AIRFLOW__CORE__TEST_CONNECTION": "Enabled", "AWS_EC2_METADATA_DISABLED": "true"}
+    with airflow_home.api_server(tmp_path_factory.mktemp("api"), {"admin": "admin"}, {}, **settings) as url:
+        running = Api(url)
         status, answer = running.ask("POST", "auth/token", ADMIN)
         assert status == 201, answer
         running.token = answer["access_token"]

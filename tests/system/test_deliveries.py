@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,38 +12,13 @@ from tests.oracles.gms import GmsStandIn
 from tests.patience import PATIENCE
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome, DagTest
-from tests.system.catalogue import (
-    Catalogue,
-    DagRunKey,
-    MappedTaskRunKey,
-    TaskRunKey,
-    edges,
-    file_dataset,
-    instance,
-    spark_job,
-    task_job,
-)
+from tests.system.catalogue import Catalogue, edges, spark_job, task_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "deliveries"
 TOKEN = "a-personal-access-token"
 SOURCES = ("first", "second", "kept", "late")
-
-
-@dataclass(frozen=True)
-class Delivered:
-    run: DagTest
-    gms: GmsStandIn
-    folder: Path
-
-    @property
-    def catalogue(self) -> Catalogue:
-        return Catalogue(self.gms.stored)
-
-    @property
-    def late(self) -> Catalogue:
-        return Catalogue.of_file(self.folder / "sink/lineage.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +28,7 @@ def gms() -> Iterator[GmsStandIn]:
 
 
 @pytest.fixture(scope="module")
-def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pytest.TempPathFactory) -> Delivered:
+def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pytest.TempPathFactory) -> DagTest:
     folder = tmp_path_factory.mktemp("deliveries")
     for name in SOURCES:
         (folder / f"{name}.csv").write_text("id,name\n1,Ada\n")
@@ -64,35 +38,33 @@ def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pyte
         "datahub_refused": {"conn_type": "datahub-rest", "host": f"http://127.0.0.1:{closed_port()}"},
         "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "sink/lineage.jsonl")},
     }
-    return Delivered(airflow_home.dags_test(DAG, folder, connections), gms, folder)
+    return airflow_home.dags_test(DAG, folder, connections)
 
 
-def run_id_in(catalogue: Catalogue) -> str:
-    (urn,) = catalogue.urns("dataFlow") & {f"urn:li:dataFlow:(airflow,{DAG},prod)"}
-    assert urn
-    for proposal in catalogue.proposals:
-        if proposal["aspectName"] == "dataProcessInstanceProperties" and "run_id" in str(proposal["aspect"]):
-            aspect = proposal["aspect"]
-            content = aspect["json"] if "json" in aspect else json.loads(aspect["value"])
-            return str(content["customProperties"]["run_id"])
-    raise AssertionError("no run of Airflow arrived")
+@pytest.fixture
+def catalogue(delivered: DagTest, gms: GmsStandIn) -> Catalogue:  # noqa: ARG001 (the DAG runs first)
+    return Catalogue(gms.stored)
 
 
-def test_rest_stores_every_proposal(delivered: Delivered) -> None:
-    assert delivered.run.succeeded, delivered.run.output[-20_000:]
-    assert delivered.gms.dropped == []
+@pytest.fixture
+def late(delivered: DagTest) -> Catalogue:
+    """Return what the connection took that refused at first."""
+    return Catalogue.of_file(delivered.folder / "sink/lineage.jsonl")
+
+
+def test_rest_stores_every_proposal(delivered: DagTest, gms: GmsStandIn) -> None:
+    assert delivered.succeeded, delivered.output[-20_000:]
+    assert gms.dropped == []
     for name in ("mapped[0] try 1", "mapped[1] try 1", "nothing try 1"):
-        report = delivered.run.reports[name]
+        report = delivered.reports[name]
         assert (report["pending"], report["rejected"], report["stored"]) == (0, 0, True), name
         assert report["delivered"] == report["proposals"] > 0
 
 
-def test_mapped_instances_have_runs_of_their_own(delivered: Delivered) -> None:
-    catalogue = delivered.catalogue
-    run_id = run_id_in(catalogue)
-    dag_run = instance(DagRunKey(dag_id=DAG, run_id=run_id))
+def test_mapped_instances_have_runs_of_their_own(delivered: DagTest, catalogue: Catalogue) -> None:
+    dag_run = catalogue.dag_run(DAG)
     for index, name in enumerate(("first", "second")):
-        run = instance(MappedTaskRunKey(id=f"{DAG}_mapped_{run_id}", map_index=str(index)))
+        run = catalogue.task_run(DAG, "mapped", index)
         relationships = catalogue.one(run, "dataProcessInstanceRelationships")
         assert relationships["parentInstance"] == dag_run
         assert relationships["parentTemplate"] == task_job(DAG, "mapped")
@@ -100,29 +72,31 @@ def test_mapped_instances_have_runs_of_their_own(delivered: Delivered) -> None:
         (spark_run,) = catalogue.children(run)
         assert catalogue.run_events(spark_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
         found = catalogue.one(spark_job(f"copy_{index}"), "dataJobInputOutput")
-        assert edges(found, "input") == {file_dataset(delivered.folder / f"{name}.csv")}
-        assert edges(found, "output") == {file_dataset(delivered.folder / name)}
+        assert edges(found, "input") == {delivered.dataset(f"{name}.csv")}
+        assert edges(found, "output") == {delivered.dataset(name)}
 
 
-def test_a_retry_for_lineage_alone_makes_one_asset_event(delivered: Delivered, airflow_home: AirflowHome) -> None:
+def test_a_retry_for_lineage_alone_makes_one_asset_event(
+    delivered: DagTest, late: Catalogue, airflow_home: AirflowHome
+) -> None:
     ((uri, extra),) = airflow_home.asset_events(DAG)
     assert uri == f"file://{delivered.folder / 'late'}"
-    assert extra["datahub_urn"] == file_dataset(delivered.folder / "late")
-    assert extra["datahub_task_run"] == instance(TaskRunKey(id=f"{DAG}_delivered_late_{run_id_in(delivered.late)}"))
+    assert extra["datahub_urn"] == delivered.dataset("late")
+    assert extra["datahub_task_run"] == late.task_run(DAG, "delivered_late")
 
 
-def test_a_job_that_touches_no_dataset_says_why(delivered: Delivered) -> None:
-    report = delivered.run.reports["nothing try 1"]
+def test_a_job_that_touches_no_dataset_says_why(delivered: DagTest, catalogue: Catalogue) -> None:
+    report = delivered.reports["nothing try 1"]
     assert (report["inputs"], report["outputs"]) == ([], [])
     assert report["events"] > 0
     assert "name no dataset" in report["reason"]
-    assert report["reason"] in delivered.run.output
-    run = instance(TaskRunKey(id=f"{DAG}_nothing_{run_id_in(delivered.catalogue)}"))
-    assert delivered.catalogue.run_events(run) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
+    assert report["reason"] in delivered.output
+    run = catalogue.task_run(DAG, "nothing")
+    assert catalogue.run_events(run) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
 
 
-def test_refused_lineage_waits_in_the_outbox(delivered: Delivered) -> None:
-    report = delivered.run.reports["kept try 1"]
+def test_refused_lineage_waits_in_the_outbox(delivered: DagTest) -> None:
+    report = delivered.reports["kept try 1"]
     assert (report["delivered"], report["pending"]) == (0, report["proposals"])
     assert "refused" in report["reason"]
     assert report["seconds"] < PATIENCE, "it waited for a server that refuses"
@@ -130,32 +104,28 @@ def test_refused_lineage_waits_in_the_outbox(delivered: Delivered) -> None:
     assert json.loads(manifest)["spark_succeeded"] is True
     waiting = Catalogue(map(json.loads, proposals))
     waiting.assert_strict()
-    assert edges(waiting.one(spark_job("kept"), "dataJobInputOutput"), "output") == {
-        file_dataset(delivered.folder / "kept")
-    }
+    assert edges(waiting.one(spark_job("kept"), "dataJobInputOutput"), "output") == {delivered.dataset("kept")}
     assert Path(report["events_file"]).is_file()
 
 
-def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: Delivered) -> None:
+def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: DagTest, late: Catalogue) -> None:
     assert (delivered.folder / "late.runs").read_text() == "ran\n"
-    first, second = (delivered.run.reports[f"delivered_late try {number}"] for number in (1, 2))
+    first, second = (delivered.reports[f"delivered_late try {number}"] for number in (1, 2))
     assert first["pending"] == first["proposals"] > 0
     assert (second["pending"], second["delivered"]) == (0, second["proposals"])
-    late = delivered.late
     late.assert_strict()
-    assert edges(late.one(spark_job("delivered_late"), "dataJobInputOutput"), "output") == {
-        file_dataset(delivered.folder / "late")
-    }
-    run = instance(TaskRunKey(id=f"{DAG}_delivered_late_{run_id_in(late)}"))
+    assert edges(late.one(spark_job("delivered_late"), "dataJobInputOutput"), "output") == {delivered.dataset("late")}
+    run = late.task_run(DAG, "delivered_late")
     assert [event for event in late.run_events(run) if event[0] == "COMPLETE"][-1] == ("COMPLETE", 2, "SUCCESS")
     (spark_run,) = late.children(run)
     assert late.run_events(spark_run)[-1] == ("COMPLETE", None, "SUCCESS")
 
 
-def test_the_listener_reports_the_end_of_the_dag_run_to_every_connection(delivered: Delivered) -> None:
-    for catalogue in (delivered.catalogue, delivered.late):
-        dag_run = instance(DagRunKey(dag_id=DAG, run_id=run_id_in(catalogue)))
-        assert catalogue.run_events(dag_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
+def test_the_listener_reports_the_end_of_the_dag_run_to_every_connection(
+    delivered: DagTest, catalogue: Catalogue, late: Catalogue
+) -> None:
+    for found in (catalogue, late):
+        assert found.run_events(found.dag_run(DAG)) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
     waiting = [
         path for path in (delivered.folder / "outbox/pending").rglob("*.jsonl") if "COMPLETE" in path.read_text()
     ]

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
-from tests.system.airflow_home import REPOSITORY, AirflowHome, DagTest
+from tests.system.airflow_home import REPOSITORY, AirflowHome, DagTest, file_connection
 from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -22,12 +22,11 @@ ORDERS = "order_id,customer_id,amount,status,order_date\n1,7,10.5,PAID,2026-01-0
 
 def example(home: AirflowHome, dag_id: str, folder: Path, **variables: Any) -> tuple[DagTest, Catalogue]:
     """Run an example DAG, and return the run and the strictly checked proposals that it delivered."""
-    sink = folder / "lineage.jsonl"
-    connections = {"datahub_default": {"conn_type": "datahub-file", "host": str(sink)}}
+    connections = {"datahub_default": file_connection(folder)}
     dags = REPOSITORY / "example_dags"
     run = home.dags_test(dag_id, folder, connections, AIRFLOW__CORE__DAGS_FOLDER=dags, **variables)
     assert run.succeeded, run.output
-    catalogue = Catalogue.of_file(sink)
+    catalogue = run.catalogue
     catalogue.assert_strict()
     return run, catalogue
 

@@ -3,63 +3,51 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from tests.capture.installations import openlineage_jar
 from tests.system.airflow_home import AirflowHome, DagTest
-from tests.system.catalogue import Catalogue, file_dataset, patched_paths, spark_job, task_job
+from tests.system.catalogue import patched_paths, spark_job, task_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "hard_times"
 
 
-@dataclass(frozen=True)
-class HardTimes:
-    run: DagTest
-    catalogue: Catalogue
-    folder: Path
-
-
 @pytest.fixture(scope="module")
-def hard_times(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> HardTimes:
+def hard_times(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> DagTest:
     folder = tmp_path_factory.mktemp("hard-times")
     for name in ("first", "second"):
         (folder / f"{name}.csv").write_text("id,name\n1,Ada\n")
     openlineage_jar(folder / "openlineage-spark_2.12-1.53.0.jar", "2.12")
-    sink = folder / "lineage.jsonl"
-    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
-    run = airflow_home.dags_test(DAG, folder, connections)
-    return HardTimes(run, Catalogue.of_file(sink), folder)
+    return airflow_home.dags_test(DAG, folder)
 
 
-def test_a_jar_that_would_kill_the_job_is_not_injected(hard_times: HardTimes) -> None:
+def test_a_jar_that_would_kill_the_job_is_not_injected(hard_times: DagTest) -> None:
     assert list((hard_times.folder / "first").glob("*.parquet"))
-    report = hard_times.run.reports["wrong_scala try 1"]
+    report = hard_times.reports["wrong_scala try 1"]
     assert "is built for Scala 2.12, Spark 4.3.0 runs on Scala 2.13" in report["reason"]
-    assert report["reason"] in hard_times.run.output
+    assert report["reason"] in hard_times.output
     assert (report["events"], report["jobs"], report["pending"]) == (0, [], 0)
     assert hard_times.catalogue.one(task_job(DAG, "wrong_scala"), "dataJobInfo")["name"] == "wrong_scala"
 
 
-def test_a_task_that_times_out_leaves_no_spark_submit_behind(hard_times: HardTimes) -> None:
+def test_a_task_that_times_out_leaves_no_spark_submit_behind(hard_times: DagTest) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(int((hard_times.folder / "jvm_pid").read_text()), 0)
 
 
-def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: HardTimes) -> None:
+def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: DagTest) -> None:
     catalogue = hard_times.catalogue
-    assert not hard_times.run.succeeded
-    assert "AirflowTaskTimeout" in hard_times.run.output
-    report = hard_times.run.reports["timed_out try 1"]
+    assert not hard_times.succeeded
+    assert "AirflowTaskTimeout" in hard_times.output
+    report = hard_times.reports["timed_out try 1"]
     assert report["pending"] == 0
-    assert report["outputs"] == [file_dataset(hard_times.folder / "second")]
+    assert report["outputs"] == [hard_times.dataset("second")]
     assert catalogue.all(spark_job("timed_out"), "dataJobInputOutput") == []
     (operations,) = catalogue.all(spark_job("timed_out"), "dataJobInputOutput", "PATCH")
-    assert f"/outputDatasetEdges/{file_dataset(hard_times.folder / 'second')}" in patched_paths(operations)
+    assert f"/outputDatasetEdges/{hard_times.dataset('second')}" in patched_paths(operations)
     runs = {urn: catalogue.run_events(urn) for urn in catalogue.urns("dataProcessInstance")}
     of_the_task = [events for events in runs.values() if ("COMPLETE", 1, "FAILURE") in events]
     of_spark_and_the_dag = [events for events in runs.values() if ("COMPLETE", None, "FAILURE") in events]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -19,13 +16,11 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from tests.delivery.outboxes import outbox_at
 from tests.patience import HANGS
 from tests.servers.chromium import Chromium
-from tests.servers.process import free_port
-from tests.system.airflow_home import AirflowHome
+from tests.system.airflow_home import AirflowHome, file_connection, sink_in, status_of
 from tests.visualization.conftest import dataset, lineage, sales_of_a_day
 
 pytestmark = pytest.mark.airflow
 
-START_SECONDS = 500
 TASK = "dag_id=unknown_to_airflow&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
 DAG_RUN = {"dag_id": "daily_sales", "run_id": "scheduled__2026-11-20T00:00:00+00:00"}
 USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
@@ -47,15 +42,6 @@ def eventually(check: Callable[[], bool], seconds: float = HANGS) -> None:
 class ApiServer:
     url: str
     delivered: Path
-
-    def status(self, path: str) -> int:
-        try:
-            with urllib.request.urlopen(f"{self.url}/{path}", timeout=30) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
 
     def log_in(self, user: str, browser: Chromium) -> None:
         browser.driver.delete_all_cookies()
@@ -93,18 +79,6 @@ def add_dag(database: Path, dag_id: str) -> None:
 @pytest.fixture(scope="module")
 def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     folder = tmp_path_factory.mktemp("page")
-    url = f"http://127.0.0.1:{(port := free_port())}/flow"
-    passwords = {user: f"password of {user}" for user in USERS}
-    (folder / "passwords.json").write_text(json.dumps(passwords))
-    connection = {"conn_type": "datahub-file", "host": str(folder / "delivered.jsonl")}
-    environment = {
-        **airflow_home.environment,
-        "AIRFLOW__API__BASE_URL": url,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
-        "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": str(folder / "outbox"),
-        "AIRFLOW_CONN_SINK": json.dumps(connection),
-    }
     proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
     key = AttemptKey("unknown_to_airflow", "manual__1", "build", -1, 1)
     outbox = outbox_at(folder / "outbox")
@@ -112,18 +86,13 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
     key = AttemptKey(DAG_RUN["dag_id"], DAG_RUN["run_id"], "build_orders", -1, 2)
     outbox.put(key, sales_of_a_day(), spark_succeeded=True, connection_id="sink")
     add_dag(airflow_home.folder / "airflow.db", DAG_RUN["dag_id"])
-    command = ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1")
-    running = ApiServer(url, folder / "delivered.jsonl")
-    with airflow_home.warm.background(command, environment, folder, log := folder / "server.log"):
-        try:
-            eventually(lambda: running.status("api/v2/version") == 200, START_SECONDS)
-        except AssertionError as error:
-            raise AssertionError(log.read_text()[-3000:]) from error
-        yield running
+    settings = {"AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox"}
+    with airflow_home.api_server(folder, USERS, {"sink": file_connection(folder)}, "/flow", **settings) as url:
+        yield ApiServer(url, sink_in(folder))
 
 
 def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServer, browser: Chromium) -> None:
-    assert server.status(f"spark-datahub/task?{TASK}") == 401
+    assert status_of(f"{server.url}/spark-datahub/task?{TASK}") == 401
     assert "Invalid" not in server.page_of("viewer", browser)
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert "You may look, but not deliver" in browser.find("#attempts").text

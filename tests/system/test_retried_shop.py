@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
 
 from tests.system.airflow_home import AirflowHome, DagTest
 from tests.system.catalogue import (
     Catalogue,
     Column,
-    DagRunKey,
-    TaskRunKey,
     direct_columns,
     edges,
-    file_dataset,
     indirect_columns,
-    instance,
     patched_paths,
     spark_job,
     task_job,
@@ -30,48 +23,24 @@ ORDERS = "order_id,customer_id,order_date,amount,status\n1,7,2026-01-03,10.5,PAI
 CUSTOMERS = "customer_id,name,country\n7,Ada,DE\n8,Bob,FR\n"
 
 
-@dataclass(frozen=True)
-class Shop:
-    run: DagTest
-    catalogue: Catalogue
-    folder: Path
-
-    @property
-    def run_id(self) -> str:
-        (run_id,) = {
-            one["aspect"]["json"]["customProperties"]["run_id"]
-            for one in self.catalogue.proposals
-            if one["entityType"] == "dataProcessInstance" and "run_id" in str(one["aspect"])
-        }
-        return str(run_id)
-
-    @property
-    def dag_run(self) -> str:
-        return instance(DagRunKey(dag_id=DAG, run_id=self.run_id))
-
-    def task_run(self, task_id: str) -> str:
-        return instance(TaskRunKey(id=f"{DAG}_{task_id}_{self.run_id}"))
-
-    def dataset(self, path: str) -> str:
-        return file_dataset(self.folder / path)
-
-
 @pytest.fixture(scope="module")
-def shop(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def shop(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> DagTest:
     folder = tmp_path_factory.mktemp("shop")
     (folder / "raw").mkdir()
     (folder / "raw/orders.csv").write_text(ORDERS)
     (folder / "raw/customers.csv").write_text(CUSTOMERS)
-    sink = folder / "lineage.jsonl"
-    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
-    run = airflow_home.dags_test(DAG, folder, connections)
-    return Shop(run, Catalogue.of_file(sink), folder)
+    return airflow_home.dags_test(DAG, folder)
 
 
-def test_every_proposal_was_accepted_by_a_strict_gms(shop: Shop) -> None:
-    shop.catalogue.assert_strict()
-    assert list(shop.run.reports) == ["build_orders try 1", "build_orders try 2", "revenue try 1"]
-    for report in shop.run.reports.values():
+@pytest.fixture(scope="module")
+def catalogue(shop: DagTest) -> Catalogue:
+    return shop.catalogue
+
+
+def test_every_proposal_was_accepted_by_a_strict_gms(shop: DagTest, catalogue: Catalogue) -> None:
+    catalogue.assert_strict()
+    assert list(shop.reports) == ["build_orders try 1", "build_orders try 2", "revenue try 1"]
+    for report in shop.reports.values():
         assert (report["pending"], report["rejected"], report["reason"], report["bad_events"]) == (0, 0, None, 0)
         assert report["delivered"] == report["proposals"] > 0
         assert report["stored"] is True
@@ -79,9 +48,9 @@ def test_every_proposal_was_accepted_by_a_strict_gms(shop: Shop) -> None:
     assert not list((shop.folder / "events").rglob("*.ndjson"))
 
 
-def test_the_dag_run_has_its_tasks_and_its_result(shop: Shop) -> None:
-    assert shop.run.succeeded, shop.run.output[-20_000:]
-    catalogue, urn = shop.catalogue, shop.dag_run
+def test_the_dag_run_has_its_tasks_and_its_result(shop: DagTest, catalogue: Catalogue) -> None:
+    assert shop.succeeded, shop.output[-20_000:]
+    urn = catalogue.dag_run(DAG)
     assert catalogue.one(urn, "dataProcessInstanceRelationships") == {
         "parentTemplate": f"urn:li:dataFlow:(airflow,{DAG},prod)",
         "upstreamInstances": [],
@@ -90,20 +59,19 @@ def test_the_dag_run_has_its_tasks_and_its_result(shop: Shop) -> None:
     assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
     started, ended = catalogue.all(urn, "dataProcessInstanceRunEvent")
     assert ended["durationMillis"] == ended["timestampMillis"] - started["timestampMillis"] > 0
-    assert catalogue.children(urn) == [shop.task_run("build_orders"), shop.task_run("revenue")]
+    assert catalogue.children(urn) == [catalogue.task_run(DAG, "build_orders"), catalogue.task_run(DAG, "revenue")]
 
 
-def test_the_task_runs_have_their_attempts_and_upstream_runs(shop: Shop) -> None:
-    catalogue = shop.catalogue
-    orders, revenue = shop.task_run("build_orders"), shop.task_run("revenue")
+def test_the_task_runs_have_their_attempts_and_upstream_runs(catalogue: Catalogue) -> None:
+    orders, revenue = catalogue.task_run(DAG, "build_orders"), catalogue.task_run(DAG, "revenue")
     assert catalogue.one(orders, "dataProcessInstanceRelationships") == {
         "parentTemplate": task_job(DAG, "build_orders"),
-        "parentInstance": shop.dag_run,
+        "parentInstance": catalogue.dag_run(DAG),
         "upstreamInstances": [],
     }
     assert catalogue.one(revenue, "dataProcessInstanceRelationships") == {
         "parentTemplate": task_job(DAG, "revenue"),
-        "parentInstance": shop.dag_run,
+        "parentInstance": catalogue.dag_run(DAG),
         "upstreamInstances": [orders],
     }
     assert catalogue.run_events(orders) == [
@@ -115,8 +83,8 @@ def test_the_task_runs_have_their_attempts_and_upstream_runs(shop: Shop) -> None
     assert catalogue.run_events(revenue) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
 
 
-def test_each_attempt_has_its_duration(shop: Shop) -> None:
-    events = shop.catalogue.all(shop.task_run("build_orders"), "dataProcessInstanceRunEvent")
+def test_each_attempt_has_its_duration(catalogue: Catalogue) -> None:
+    events = catalogue.all(catalogue.task_run(DAG, "build_orders"), "dataProcessInstanceRunEvent")
     times = [event["timestampMillis"] for event in events]
     assert times == sorted(times)
     assert [event.get("durationMillis") for event in events] == [
@@ -127,10 +95,9 @@ def test_each_attempt_has_its_duration(shop: Shop) -> None:
     ]
 
 
-def test_each_spark_run_is_below_its_task_run_with_its_result(shop: Shop) -> None:
-    catalogue = shop.catalogue
-    failed, succeeded = catalogue.children(shop.task_run("build_orders"))
-    (revenue,) = catalogue.children(shop.task_run("revenue"))
+def test_each_spark_run_is_below_its_task_run_with_its_result(catalogue: Catalogue) -> None:
+    failed, succeeded = catalogue.children(catalogue.task_run(DAG, "build_orders"))
+    (revenue,) = catalogue.children(catalogue.task_run(DAG, "revenue"))
     for urn, name, result in (
         (failed, "build_orders", "FAILURE"),
         (succeeded, "build_orders", "SUCCESS"),
@@ -139,26 +106,28 @@ def test_each_spark_run_is_below_its_task_run_with_its_result(shop: Shop) -> Non
         assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, result)]
         assert catalogue.one(urn, "dataProcessInstanceRelationships")["parentTemplate"] == spark_job(name)
     assert catalogue.urns("dataProcessInstance") == {
-        shop.dag_run,
-        shop.task_run("build_orders"),
-        shop.task_run("revenue"),
+        catalogue.dag_run(DAG),
+        catalogue.task_run(DAG, "build_orders"),
+        catalogue.task_run(DAG, "revenue"),
         failed,
         succeeded,
         revenue,
     }
 
 
-def test_only_the_successful_attempt_makes_an_asset_event(shop: Shop, airflow_home: AirflowHome) -> None:
+def test_only_the_successful_attempt_makes_an_asset_event(
+    shop: DagTest, catalogue: Catalogue, airflow_home: AirflowHome
+) -> None:
     uris = [f"file://{shop.folder / name}" for name in ("orders", "staged_orders")]
     events = airflow_home.asset_events(DAG)
     assert [uri for uri, _ in events] == uris
-    assert {extra["datahub_task_run"] for _, extra in events} == {shop.task_run("build_orders")}
-    assert [shop.run.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], uris]
+    assert {extra["datahub_task_run"] for _, extra in events} == {catalogue.task_run(DAG, "build_orders")}
+    assert [shop.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], uris]
 
 
 @pytest.mark.parametrize("job", [spark_job("build_orders"), task_job(DAG, "build_orders")])
-def test_a_failed_attempt_only_adds_edges(shop: Shop, job: str) -> None:
-    (operations,) = shop.catalogue.all(job, "dataJobInputOutput", "PATCH")
+def test_a_failed_attempt_only_adds_edges(shop: DagTest, catalogue: Catalogue, job: str) -> None:
+    (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
     paths = patched_paths(operations)
     datasets = [path for path in paths if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))]
     assert datasets == [
@@ -167,25 +136,25 @@ def test_a_failed_attempt_only_adds_edges(shop: Shop, job: str) -> None:
     ]
 
 
-def test_the_jobs_read_and_write_their_datasets(shop: Shop) -> None:
+def test_the_jobs_read_and_write_their_datasets(shop: DagTest, catalogue: Catalogue) -> None:
     truth = {
         "build_orders": ({"raw/orders.csv", "raw/customers.csv"}, {"staged_orders", "orders"}),
         "revenue": ({"orders"}, {"revenue_by_country"}),
     }
     for name, (inputs, outputs) in truth.items():
         for job in (spark_job(name), task_job(DAG, name)):
-            found = shop.catalogue.one(job, "dataJobInputOutput")
+            found = catalogue.one(job, "dataJobInputOutput")
             assert edges(found, "input") == set(map(shop.dataset, inputs))
             assert edges(found, "output") == set(map(shop.dataset, outputs))
-        assert shop.catalogue.one(spark_job(name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
-    revenue = shop.catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
+        assert catalogue.one(spark_job(name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
+    revenue = catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
     assert revenue["inputDatajobs"] == [task_job(DAG, "build_orders")]
     every = {path for sides in truth.values() for side in sides for path in side}
-    assert shop.catalogue.urns("dataset") == set(map(shop.dataset, every))
+    assert catalogue.urns("dataset") == set(map(shop.dataset, every))
 
 
-def test_build_orders_has_its_column_lineage(shop: Shop) -> None:
-    found = shop.catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
+def test_build_orders_has_its_column_lineage(shop: DagTest, catalogue: Catalogue) -> None:
+    found = catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
     raw, staged, built = map(shop.dataset, ("raw/orders.csv", "staged_orders", "orders"))
     customers = shop.dataset("raw/customers.csv")
     copied = ("order_id", "customer_id", "order_date", "amount", "status")
@@ -203,8 +172,8 @@ def test_build_orders_has_its_column_lineage(shop: Shop) -> None:
     }
 
 
-def test_revenue_has_its_column_lineage(shop: Shop) -> None:
-    found = shop.catalogue.one(spark_job("revenue"), "dataJobInputOutput")
+def test_revenue_has_its_column_lineage(shop: DagTest, catalogue: Catalogue) -> None:
+    found = catalogue.one(spark_job("revenue"), "dataJobInputOutput")
     orders, revenue = shop.dataset("orders"), shop.dataset("revenue_by_country")
     assert direct_columns(found) == {
         (Column(orders, "country"), Column(revenue, "country")),
@@ -214,8 +183,8 @@ def test_revenue_has_its_column_lineage(shop: Shop) -> None:
     }
 
 
-def test_the_written_table_has_its_schema(shop: Shop) -> None:
-    fields = shop.catalogue.one(shop.dataset("revenue_by_country"), "schemaMetadata")["fields"]
+def test_the_written_table_has_its_schema(shop: DagTest, catalogue: Catalogue) -> None:
+    fields = catalogue.one(shop.dataset("revenue_by_country"), "schemaMetadata")["fields"]
     assert {field["fieldPath"]: field["nativeDataType"] for field in fields} == {
         "country": "string",
         "month": "string",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.airflow_home import AirflowHome, DagTest
+from tests.system.airflow_home import AirflowHome, DagTest, sink_in
 from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -46,10 +46,9 @@ def run_of_query(catalogue: Catalogue) -> set[str]:
 def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: AirflowHome, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text("order_id,status\n1,PAID\n2,OPEN\n")
-    sink = tmp_path / "lineage.jsonl"
-    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
+    sink = sink_in(tmp_path)
     with ThreadPoolExecutor(1) as other:
-        run = other.submit(airflow_home.dags_test, "running", tmp_path, connections)
+        run = other.submit(airflow_home.dags_test, "running", tmp_path)
         try:
             wait_until(lambda: patches(sink), run)
             running = Catalogue.of_file(sink.with_suffix(".complete"))
@@ -63,7 +62,7 @@ def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: Airflo
     assert {f"/inputDatasetEdges/{read}", f"/outputDatasetEdges/{written}"} <= paths
     (instance,) = run_of_query(running)
     assert [status for status, _, _ in running.run_events(instance)] == ["STARTED"]
-    catalogue = Catalogue.of_file(sink)
+    catalogue = done.catalogue
     catalogue.assert_strict()
     assert run_of_query(catalogue) == {instance}, "the same run at its end"
     assert catalogue.run_events(instance)[-1] == ("COMPLETE", None, "SUCCESS")

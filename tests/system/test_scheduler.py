@@ -11,7 +11,7 @@ import pytest
 
 from tests.operators.copies import write_events
 from tests.operators.tries import FakeSpark
-from tests.system.airflow_home import SPARK_CONNECTION, AirflowHome, Json
+from tests.system.airflow_home import AirflowHome, file_connection, sink_in
 from tests.system.catalogue import Catalogue, DagRunKey, TaskRunKey, instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -32,9 +32,7 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     environment["AIRFLOW__SPARK_DATAHUB__AUTO"] = "SparkSubmitOperator"
     write_events(spark, 1)
     write_events(spark, 2, inputs=("/out/1",))
-    sink = tmp_path / "lineage.jsonl"
-    sink_connection = {"conn_type": "datahub-file", "host": str(sink)}
-    connections: dict[str, Json] = {"spark_default": SPARK_CONNECTION, "datahub_file": sink_connection}
+    sink, connections = sink_in(tmp_path), {"datahub_file": file_connection(tmp_path)}
 
     with airflow_home.scheduling(tmp_path / "airflow", "asset_chain.py", connections, **environment) as home:
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections import Counter
 from contextlib import suppress
@@ -14,8 +13,8 @@ from tests.airflow_versions import AIRFLOW
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import FakeSpark
 from tests.oracles.stored import StoredEdges, stored_edges
-from tests.system.airflow_home import AirflowHome
-from tests.system.catalogue import Catalogue, MappedTaskRunKey, TaskRunKey, instance, task_job
+from tests.system.airflow_home import AirflowHome, file_connection, sink_in
+from tests.system.catalogue import Catalogue, task_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -37,8 +36,6 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
     spark = FakeSpark(tmp_path, environment.__setitem__)
     for number in (1, 2, 3, 9):
         write_events(spark, number)
-    sink = tmp_path / "lineage.jsonl"
-    connections = {"datahub_file": {"conn_type": "datahub-file", "host": str(sink)}}
 
     metrics = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     metrics.bind(("127.0.0.1", 0))
@@ -49,7 +46,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
         run = airflow_home.dags_test(
             DAG,
             tmp_path / f"run of {numbers}",
-            connections,
+            {"datahub_file": file_connection(tmp_path)},
             fresh=AIRFLOW < (3, 3),  # a warm one cannot send metrics anywhere else
             NUMBERS=numbers,
             AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=tmp_path / "outbox",
@@ -58,7 +55,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
             **environment,
         )
         assert run.succeeded, run.output
-        return stored_edges(map(json.loads, sink.read_text().splitlines()))
+        return stored_edges(Catalogue.of_file(sink_in(tmp_path)).proposals)
 
     # The code of the last task's application gives it the name of the others.
     last = datasets("out", range(9, 10))
@@ -72,18 +69,11 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
     delivered = "airflow.spark_datahub.proposals.delivered:"
     assert sum(int(name.removeprefix(delivered)[:-2]) for name in counted if name.startswith(delivered)) > 0
 
-    catalogue = Catalogue.of_file(sink)
+    catalogue = Catalogue.of_file(sink_in(tmp_path))
     catalogue.assert_strict()
-    (run_id,) = {
-        one["aspect"]["json"]["customProperties"]["run_id"]
-        for one in catalogue.proposals
-        if one["aspectName"] == "dataProcessInstanceProperties" and "run_id" in str(one["aspect"])
-    }
-    relationships = catalogue.one(instance(TaskRunKey(id=f"{DAG}_last_{run_id}")), "dataProcessInstanceRelationships")
+    relationships = catalogue.one(catalogue.task_run(DAG, "last"), "dataProcessInstanceRelationships")
     # Airflow knows which indexes ran.
-    assert relationships["upstreamInstances"] == [
-        instance(MappedTaskRunKey(id=f"{DAG}_copy_{run_id}", map_index=str(index))) for index in range(3)
-    ]
+    assert relationships["upstreamInstances"] == [catalogue.task_run(DAG, "copy", index) for index in range(3)]
 
     found = run("2")
     assert found[task_job(DAG, "copy")].outputs == datasets("out", range(2, 3))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG
-
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.system.reports import CALLBACKS, JOBS, QUICK_SPARK, data_folder, save_report
+from tests.system.reports import JOBS, data_folder, save_report, system_dag
 
 FOLDER = data_folder()
 
@@ -24,12 +22,7 @@ def clear_the_way(context: Any) -> None:
     (FOLDER / "sink").unlink()
 
 
-with DAG(
-    dag_id="deliveries",
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_rest", "lineage_timeout": 60, **CALLBACKS},
-):
+with system_dag("deliveries", datahub_conn_id="datahub_rest", lineage_timeout=60):
     SparkSubmitDatahubOperator.partial(
         task_id="mapped", name="copy_{{ ti.map_index }}", application=str(JOBS / "copy_csv.py")
     ).expand(application_args=[copy("first"), copy("second")])

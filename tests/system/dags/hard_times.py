@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
-
-from airflow.sdk import DAG
+from datetime import timedelta
 
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.system.reports import CALLBACKS, JOBS, QUICK_SPARK, data_folder
+from tests.system.reports import JOBS, data_folder, system_dag
 
 FOLDER = data_folder()
 
-with DAG(
-    dag_id="hard_times",
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_file", **CALLBACKS},
-    user_defined_macros={"task_pid": os.getpid},
-):
+with system_dag("hard_times") as dag:
+    dag.user_defined_macros = {"task_pid": os.getpid}
     SparkSubmitDatahubOperator(
         task_id="wrong_scala",
         name="wrong_scala",

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
-from airflow.sdk import DAG
+from datetime import timedelta
 
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.system.reports import CALLBACKS, EXAMPLE_JOBS, JOBS, QUICK_SPARK, data_folder
+from tests.system.reports import EXAMPLE_JOBS, JOBS, data_folder, system_dag
 
-with DAG(
-    dag_id="retried_shop",
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={
-        "conf": QUICK_SPARK,
-        "datahub_conn_id": "datahub_file",
-        "lineage": {"datasets": "schemas"},
-        "application_args": [str(data_folder())],
-        "retries": 1,
-        "retry_delay": timedelta(seconds=1),
-        **CALLBACKS,
-    },
+with system_dag(
+    "retried_shop",
+    lineage={"datasets": "schemas"},
+    application_args=[str(data_folder())],
+    retries=1,
+    retry_delay=timedelta(seconds=1),
 ):
     orders = SparkSubmitDatahubOperator(
         task_id="build_orders",

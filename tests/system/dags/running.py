@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-from airflow.sdk import DAG
-
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from tests.system.reports import CALLBACKS, JOBS, QUICK_SPARK, data_folder
+from tests.system.reports import JOBS, data_folder, system_dag
 
 FOLDER = data_folder()
 
-with DAG(
-    dag_id="running",
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={"conf": QUICK_SPARK, "datahub_conn_id": "datahub_file", **CALLBACKS},
-):
+with system_dag("running"):
     SparkSubmitDatahubOperator(
         task_id="stream",
         name="stream",
