@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
@@ -113,34 +113,18 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         return cls(entity_type, entity_urn, aspect_name, None, line=line)
 
     @classmethod
-    def from_obj(cls, obj: Mapping[str, Any]) -> Proposal:
+    def from_obj(cls, obj: object) -> Proposal:
         """Read the proposal that :meth:`to_obj` wrote.
 
         :raises ProposalFormatError: if a part is missing or has a wrong type.
         """
         try:
-            stored = _json_object(obj, "it")
-            change_type: ChangeType = "PATCH" if _text(stored, "changeType") == "PATCH" else "UPSERT"
-            aspect = _json_object(stored["aspect"], "its aspect")
-            content = json.loads(_text(aspect, "value")) if "value" in aspect else aspect["json"]
-            urn, name = _text(stored, "entityUrn"), _text(stored, "aspectName")
-            return cls(_text(stored, "entityType"), urn, name, content, change_type)
-        except KeyError as error:
-            raise ProposalFormatError(f"not a stored proposal, without {error}: {str(obj)[:200]}") from error
-        except (TypeError, ValueError) as error:
+            line = msgspec.convert(obj, _Line)
+            content = json.loads(line.aspect["value"]) if "value" in line.aspect else line.aspect["json"]
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
             raise ProposalFormatError(f"not a stored proposal ({error}): {str(obj)[:200]}") from error
-
-
-def _json_object(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{what} is not a JSON object")
-    return value
-
-
-def _text(obj: Mapping[str, Any], name: str) -> str:
-    if not isinstance(obj[name], str):
-        raise TypeError(f"its {name} is not a text")
-    return str(obj[name])
+        change_type: ChangeType = "PATCH" if line.change_type == "PATCH" else "UPSERT"
+        return cls(line.entity_type, line.entity_urn, line.aspect_name, content, change_type)
 
 
 class SharedObject(dict[str, Any]):

@@ -320,7 +320,7 @@ def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("obj", ["a text", 5, None, []])
 def test_other_json_is_no_stored_proposal(obj: Any) -> None:
-    with pytest.raises(ProposalFormatError, match="it is not a JSON object"):
+    with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj(obj)
 
 

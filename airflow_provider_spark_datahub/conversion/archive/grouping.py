@@ -154,7 +154,7 @@ _SPARK = frozenset({"APPLICATION", "SQL_JOB", "RDD_JOB"})
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     """Map each group that belongs to others to their shared name: the least of their names.
 
-    :param links: all links, or those that :func:`joining_links` selected.
+    :param links: all links, or those that :func:`joining_links` selects of them.
     """
     above: dict[str, str] = {}
 
@@ -164,55 +164,36 @@ def merge_groups(links: Iterable[Link]) -> dict[str, str]:
             group = parent
         return group
 
-    for group, other in _pairs(links):
-        low, high = sorted((root(group), root(other)))
-        above[high] = low
+    def join(group: str, other: str) -> None:
+        if group != other:
+            low, high = sorted((root(group), root(other)))
+            above[high] = low
+
+    joining = list(joining_links(links))
+    first: dict[str, str] = {}
+    for link in joining:
+        if link.kind != "child":
+            join(first.setdefault(link.run_id, link.group), link.group)
+    for link in joining:
+        if link.kind == "child":
+            join(first.get(link.run_id, link.run_id), link.group)
     return {group: root(group) for group in above}
 
 
-def _pairs(links: Iterable[Link]) -> Iterator[tuple[str, str]]:
-    groups: dict[str, set[str]] = {}
-    children = []
-    applications, queries = set(), set()
-    for link in links:
-        if link.kind == "child":
-            children.append(link)
-            continue
-        groups.setdefault(link.run_id, set()).add(link.group)
-        if link.kind == "application":
-            applications.add(link.run_id)
-        elif link.kind == "query":
-            queries.add(link.run_id)
-    queries.update(run_id for run_id, of_run in groups.items() if len(of_run) > 1)
-    for child in children:
-        if child.run_id in applications or child.group in queries:
-            groups.setdefault(child.run_id, {child.run_id}).add(child.group)
-    for of_run in groups.values():
-        first, *others = sorted(of_run)
-        yield from ((first, other) for other in others)
-
-
 def joining_links(links: Iterable[Link]) -> Iterator[Link]:
-    """Yield the few links that :func:`merge_groups` needs. Nearly always, a run's events are in one group.
+    """Yield the few links that join groups. Nearly always, a run's events are in one group.
 
     :param links: all links of some runs, and all of children whose groups have the names of these runs.
     """
     distinct = set(links)
-    groups: dict[str, str] = {}
-    applications, queries = set(), set()
+    first: dict[str, str] = {}
+    own, children = [], []
     for link in distinct:
-        if link.kind == "child":
-            continue
-        if groups.setdefault(link.run_id, link.group) != link.group:
-            queries.add(link.run_id)
-        if link.kind == "application":
-            applications.add(link.run_id)
-    needed = set(queries)
-    queries.update(link.run_id for link in distinct if link.kind == "query")
-    children = [
-        link for link in distinct if link.kind == "child" and (link.run_id in applications or link.group in queries)
-    ]
-    needed.update(child.run_id for child in children)
-    needed.update(child.group for child in children)
-    yield from children
-    yield from (link for link in distinct if link.kind != "child" and link.run_id in needed)
+        (children if link.kind == "child" else own).append(link)
+    split = {link.run_id for link in own if first.setdefault(link.run_id, link.group) != link.group}
+    applications = {link.run_id for link in own if link.kind == "application"}
+    queries = split | {link.run_id for link in own if link.kind == "query"}
+    joined = [child for child in children if child.run_id in applications or child.group in queries]
+    needed = split | {name for child in joined for name in (child.run_id, child.group)}
+    yield from joined
+    yield from (link for link in own if link.run_id in needed)
