@@ -187,7 +187,8 @@ def joining_links(links: Iterable[Link]) -> Iterator[Link]:
     """
     distinct = set(links)
     first: dict[str, str] = {}
-    own, children = [], []
+    own: list[Link] = []
+    children: list[Link] = []
     for link in distinct:
         (children if link.kind == "child" else own).append(link)
     split = {link.run_id for link in own if first.setdefault(link.run_id, link.group) != link.group}
