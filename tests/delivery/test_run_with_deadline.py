@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
-from airflow_provider_spark_datahub.delivery.deadline import _Worker
+from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline
 from tests.patience import HANGS, join, not_outlasting, wait_until
 
 
@@ -79,7 +78,7 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
         raise RuntimeError("can't start new thread")
 
     calls: list[str] = []
-    _Worker._idle.clear()
+    monkeypatch.setattr(deadline, "_idle", threading.Semaphore(0))
     monkeypatch.setattr(threading.Thread, "start", refuse)
     if is_ending:
         monkeypatch.setattr(threading, "main_thread", threading.Thread)

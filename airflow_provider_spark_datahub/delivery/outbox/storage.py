@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_at_leisure, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
@@ -32,6 +32,7 @@ from airflow_provider_spark_datahub.files import (
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _MOST_BYTES = 64 * 1024 * 1024
 """Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold a single entry, and
@@ -162,6 +163,19 @@ _LEAST_RESERVE = 0.25
 """Share of it below which every write asks for room."""
 
 
+def _in_time(use: _Method) -> _Method:
+    """Make a method that uses the disk one step, which ends even if the disk hangs."""
+
+    @wraps(use)
+    def step(self: LocalStorage, *args: Any, **options: Any) -> Any:
+        call = partial(use, self, *args, **options)
+        if self.deadline is None:
+            return step_at_leisure(self._root, call)
+        return step_in_time(self._root, self.deadline, call)
+
+    return cast(_Method, step)
+
+
 class LocalStorage(OutboxStorage):
     """Folder of a POSIX file system, which hosts may share. Nothing else may use it.
 
@@ -180,11 +194,9 @@ class LocalStorage(OutboxStorage):
         """Return the path."""
         return f"{self._root}/{name}" if name else self._root
 
+    @_in_time
     def stored(self, folder: str) -> dict[str, int]:
         """Return all files below ``folder``, except drafts, whose names start with a dot."""
-        return self._in_time(partial(self._stored, folder))
-
-    def _stored(self, folder: str) -> dict[str, int]:
         sizes = {}
         for name, child in self._walk(folder):
             # Another process may settle an entry during the listing, so that its file is gone.
@@ -195,16 +207,12 @@ class LocalStorage(OutboxStorage):
                 sizes[name] = status.st_size if is_small else min(status.st_size, status.st_blocks * 512)
         return {name: sizes[name] for name in sorted(sizes)}
 
+    @_in_time
     def names(self, folder: str) -> list[str]:
         """Return the same without asking for each file's size."""
-        names, regular = self._in_time(partial(self._names, folder))
-        self._regular = regular
-        return names
-
-    def _names(self, folder: str) -> tuple[list[str], frozenset[str]]:
         walked = self._walk(folder)
-        regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
-        return sorted([name for name, _ in walked]), regular
+        self._regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
+        return sorted([name for name, _ in walked])
 
     def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
         found, folders = self._list(folder)
@@ -236,79 +244,74 @@ class LocalStorage(OutboxStorage):
                     found.append((f"{folder}/{child.name}", child))
         return found, folders
 
+    @_in_time
     def modified_ms(self, name: str) -> int | None:
         """Return the time of a file: on a network file system, its server's."""
         try:
-            status = self._in_time(lambda: os.stat(f"{self._root}/{name}", follow_symlinks=False))
+            status = os.stat(f"{self._root}/{name}", follow_symlinks=False)
         except FileNotFoundError:
             return None
         return status.st_mtime_ns // 1_000_000
 
+    @_in_time
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
-        return self._in_time(partial(self._read, name, most))
-
-    def _read(self, name: str, most: int) -> bytes:
         path = f"{self._root}/{name}"
         with open_regular(path) as file:
             TooLargeFileError.check(path, os.fstat(file.fileno()).st_size, most)
             return file.read()
 
+    @_in_time
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return self._in_time(lambda: first_line(f"{self._root}/{name}", _MOST_BYTES, listed=name in self._regular))
+        return first_line(f"{self._root}/{name}", _MOST_BYTES, listed=name in self._regular)
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
         self._check_reserve(leaves)
-        path = f"{self._root}/{name}"
-        if self.deadline is None:
-            step_at_leisure(self._root, lambda: write_durably(path, chunks, sync=sync, access=self._access))
-            return
-        rename = _Rename()
-
-        def write() -> None:
-            rename.wait_for_older(path)
-            write_durably(path, chunks, sync=sync, access=self._access, rename=rename)
-
+        path, rename = f"{self._root}/{name}", _Rename()
         try:
-            self._in_time(write)
+            self._write(path, chunks, rename, sync=sync)
         except TimeoutError:
             rename.leave_behind(path)
             raise
 
+    @_in_time
+    def _write(self, path: str, chunks: Iterable[bytes], rename: _Rename, *, sync: bool) -> None:
+        rename.wait_for_older(path)
+        write_durably(path, chunks, sync=sync, access=self._access, rename=rename)
+
     def _check_reserve(self, share: float) -> None:
         with suppress(FileNotFoundError):  # the first object makes the folder
-            free, reserve = self._in_time(self._space)
+            free, reserve = self._space()
             needed, wanted = round(reserve * share), round(reserve * max(share, _LEAST_RESERVE))
             if free < wanted and self.make_room is not None:
                 # Free more than is missing, so that the next writes need not ask again.
                 self.make_room(max(1, needed - free), wanted - free + round(reserve * _LEAST_RESERVE))
-                free, _ = self._in_time(self._space)
+                free, _ = self._space()
             if free < needed:
                 text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {needed} of them"
                 raise OSError(errno.ENOSPC, text, self._root)
 
+    @_in_time
     def _space(self) -> tuple[int, int]:
         """Return how many bytes are free on the disk, and how many of them are its reserve."""
         disk = os.statvfs(self._root)
         return disk.f_bavail * disk.f_frsize, min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
 
+    @_in_time
     def sync(self, names: Sequence[str]) -> None:
         """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
-        self._in_time(partial(self._sync, [f"{self._root}/{name}" for name in names]))
-
-    def _sync(self, paths: list[str]) -> None:
+        paths = [f"{self._root}/{name}" for name in names]
         # Files first, then the folders that hold their names, up to the root.
         while paths and paths != [self._root]:
             _sync_at_once(paths)
             paths = [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
+    @_in_time
     def remove(self, name: str) -> None:
         """Remove a file, and then its empty folders."""
-        self._in_time(partial(self._remove, f"{self._root}/{name}"))
-
-    def _remove(self, path: str) -> None:
+        path = f"{self._root}/{name}"
         with suppress(FileNotFoundError):
             os.unlink(path)
         self._remove_empty_folders(path)
@@ -318,24 +321,15 @@ class LocalStorage(OutboxStorage):
             while (path := os.path.dirname(path)) != self._root:
                 os.rmdir(path)
 
+    @_in_time
     def move(self, name: str, target: str) -> None:
         """Rename a file."""
         path, goal = f"{self._root}/{name}", f"{self._root}/{target}"
-
-        def rename() -> None:
-            make_folder(os.path.dirname(goal), access=self._access)
-            os.replace(path, goal)
-            sync_path(os.path.dirname(goal))
-            # If this step was left behind while it synced, something newer may be at the old path.
-            self._remove_empty_folders(path)
-
-        self._in_time(rename)
-
-    def _in_time(self, step: Callable[[], _T]) -> _T:
-        """Return the result of a step, unless the disk hangs: every use of the disk is one, or a part of one."""
-        if self.deadline is None:
-            return step_at_leisure(self._root, step)
-        return step_in_time(self._root, self.deadline, step)
+        make_folder(os.path.dirname(goal), access=self._access)
+        os.replace(path, goal)
+        sync_path(os.path.dirname(goal))
+        # If this step was left behind while it synced, something newer may be at the old path.
+        self._remove_empty_folders(path)
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
