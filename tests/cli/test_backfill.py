@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import CORPUS
 
@@ -143,20 +144,8 @@ def test_a_repeated_backfill_keeps_the_time_that_was_a_duration_ago(backfill: Ba
     assert len(calls(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--since", "soon"), "since is 'soon'"),
-        (("--set", "enviroment=DEV"), "enviroment"),
-        (("--set", "env"), "want KEY=VALUE"),
-        (("--conf", "spark.x"), "--conf spark.x: want KEY=VALUE"),
-        (("--config", "/nowhere.yaml"), "cannot read /nowhere.yaml"),
-        (("--out", "nosuch://bucket/out"), "cannot reach nosuch://bucket/out from here"),
-    ],
-)
-def test_wrong_options_cost_no_spark_job(
-    backfill: Backfill, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
+@cases("cli")
+def test_wrong_options_cost_no_spark_job(backfill: Backfill, tmp_path: Path, options: list[str], message: str) -> None:
     done = backfill(*options)
     assert (done.exit_code, calls(tmp_path)) == (2, [])
     assert message in done.stderr

@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import Folder
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
 from tests.capture.installations import openlineage_jar, spark_at
+from tests.cases import cases
 from tests.delivery.outboxes import put
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -64,21 +65,10 @@ def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "airflow plugins" in finding.advice
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "verdict", "said"),
-    [
-        ("LINEAGE", '{"env": "moon"}', CheckStatus.BAD, "env is 'moon'"),
-        ("LINEAGE_TIMEOUT", "soon", CheckStatus.BAD, "lineage_timeout is 'soon'"),
-        ("ENABLED", "False", CheckStatus.WARNING, "enabled is off"),
-        ("EVENTS_LOCATION", "/dev/null/events", CheckStatus.BAD, "/dev/null cannot be written"),
-        ("LINEAGE", '{"spark.datahub.rest.server": "http://gms"}', CheckStatus.WARNING, "spark.datahub.rest.server"),
-    ],
-)
-def test_the_configuration(
-    monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: CheckStatus, said: str
-) -> None:
+@cases("cli")
+def test_the_configuration(monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: str, said: str) -> None:
     monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option}", value)
-    found = [result for result in CHECKS.check_configuration()[1] if result.status is verdict]
+    found = [result for result in CHECKS.check_configuration()[1] if result.status == verdict]
     assert said in found[0].message
 
 
@@ -183,18 +173,8 @@ def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckR
     return list(CHECKS.check_spark(options))
 
 
-@pytest.mark.parametrize(
-    ("version", "verdict"),
-    [
-        ("3.4.1", CheckStatus.BAD),
-        ("3.5.9", CheckStatus.GOOD),
-        ("4.3.0", CheckStatus.GOOD),
-        ("5.0.0", CheckStatus.WARNING),
-    ],
-)
-def test_the_version_of_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: CheckStatus
-) -> None:
+@cases("cli")
+def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: str) -> None:
     home = spark_at(tmp_path / "spark", version)
     found, listener = spark(monkeypatch, home, openlineage_jar(tmp_path / "ol.jar"))
     assert (found.status, listener.status) == (verdict, CheckStatus.GOOD)
@@ -208,19 +188,10 @@ def test_a_jar_that_would_kill_the_job(tmp_path: Path, monkeypatch: pytest.Monke
     assert "is built for Scala 2.12" in listener.message
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("openlineage-spark_2.13-1.36.0.jar", CheckStatus.WARNING),
-        ("openlineage-spark_2.13-1.37.0.jar", CheckStatus.GOOD),
-        ("openlineage.jar", CheckStatus.GOOD),
-    ],
-)
-def test_the_version_of_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: CheckStatus
-) -> None:
+@cases("cli")
+def test_the_version_of_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: str) -> None:
     *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name))
-    assert listener.status is verdict
+    assert listener.status == verdict
 
 
 def test_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:

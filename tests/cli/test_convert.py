@@ -15,6 +15,7 @@ from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
+from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import column, column_lineage, file, query
 from tests.oracles.strict import canonical_violations
@@ -78,15 +79,7 @@ def test_per_event() -> None:
     assert aspects(written).count("dataFlowInfo") == 23
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--set", "pipeline_name=nightly"],
-        ["--set", "spark.datahub.flow_name=nightly"],
-        ["--config", "options.yaml"],
-        ["--config", "options.json", "--set", "pipeline_name=nightly"],
-    ],
-)
+@cases("cli")
 def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("options.yaml").write_text("pipeline_name: nightly\n")
@@ -95,17 +88,7 @@ def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyP
     assert first["entityUrn"] == "urn:li:dataFlow:(spark,nightly,analytics)"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--set", "pipelin_name=x"], "did you mean 'pipeline_name'?"),
-        (["--set", "env=moon"], "env is 'moon'"),
-        (["--set", "env"], "want KEY=VALUE"),
-        (["--config", "missing.yaml"], "cannot read missing.yaml"),
-        (["--config", "list.yaml"], "does not contain an object"),
-        (["--config", "torn.yaml"], "neither YAML nor JSON"),
-    ],
-)
+@cases("cli")
 def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.yaml").write_text("- env\n")
@@ -183,17 +166,10 @@ def test_a_folder_without_event_logs_is_reported(tmp_path: Path) -> None:
     assert f"there is no Spark event log in {tmp_path}" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b'{"no": "event"}\n', "not a run event"),
-        (b"no json\n", "line 1: not valid JSON"),
-        (b'{"eventType": "STA', "is cut off"),
-    ],
-)
-def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, content: bytes, said: str) -> None:
+@cases("cli")
+def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, content: str, said: str) -> None:
     bad = tmp_path / "bad.ndjson"
-    bad.write_bytes(content)
+    bad.write_text(content)
     result = run("convert", JOB, bad, "--exit-code", 0)
     assert result.exit_code == 1
     assert said in result.stderr

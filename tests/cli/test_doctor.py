@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.capture.installations import executable, openlineage_jar, spark_at
+from tests.cases import cases
 from tests.cli.commands import run
 
 
@@ -68,14 +69,7 @@ def test_json() -> None:
 
 
 @pytest.mark.usefixtures("sink")
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("#!/bin/sh\necho\nexec /nowhere/spark-class\n", "ends with exit code 127: .*/nowhere/spark-class"),
-        ("#!/bin/sh\nexit 1\n", "ends with exit code 1: it printed nothing"),
-        ("#!/nowhere/bash\n", "does not start: .*No such file"),
-    ],
-)
+@cases("cli")
 def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) -> None:
     # As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where they were.
     executable(tmp_path / "spark/bin/spark-submit", script)

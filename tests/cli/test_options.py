@@ -6,22 +6,10 @@ import pytest
 import typer
 
 from airflow_provider_spark_datahub.cli.console import parse_hours, since_now
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "hours"),
-    [
-        (None, None),
-        ("36", 36.0),
-        ("0.5", 0.5),
-        ("7d", 168.0),
-        ("2w", 336.0),
-        ("1d12h", 36.0),
-        ("1.5h", 1.5),
-        ("90m", 1.5),
-        ("36s", 0.01),
-    ],
-)
+@cases("cli")
 def test_hours_and_durations(text: str | None, hours: float | None) -> None:
     assert parse_hours("--over-after", text) == hours
 

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
 from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.oracles.gms import GmsStandIn
@@ -226,17 +227,8 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     assert summary["corrupt"] == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        (("--dag", "shop", "--dag", "bank"), 2),
-        (("--dag", "bank"), 1),
-        (("--task", "load"), 1),
-        (("--run", "r9"), 0),
-        (("--for", "elsewhere", "--task", "build"), 1),
-    ],
-)
-def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], found: int) -> None:
+@cases("cli")
+def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: list[str], found: int) -> None:
     put(tmp_path, task_id="load")
     put(tmp_path, "elsewhere", dag_id="bank")
     result = run("pending", *outbox, *options)
@@ -322,18 +314,9 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("sink")
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        ((), 0),
-        (("--over-after", "1"), 0),
-        (("--over-after", "0"), 1),
-        (("--over-after", "1d12h"), 0),
-        (("--over-after", "0s"), 1),
-    ],
-)
+@cases("cli")
 def test_emit_recovers_an_attempt_without_a_recorded_end(
-    tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], status: int
+    tmp_path: Path, outbox: tuple[str, Path], options: list[str], status: int
 ) -> None:
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
@@ -391,17 +374,8 @@ def test_over_after_is_hours_or_a_duration(outbox: tuple[str, Path], hours: str)
 # -- requeue
 
 
-@pytest.mark.parametrize(
-    ("options", "runs"),
-    [
-        (("--all",), ["r1", "r2", "r3"]),
-        (("--run", "r2"), ["r2"]),
-        (("--reason", "no such"), ["r1", "r2"]),
-        (("--reason", "no such", "--for", "elsewhere"), ["r1"]),
-        (("--dag", "bank"), []),
-    ],
-)
-def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: tuple[str, ...], runs: list[str]) -> None:
+@cases("cli")
+def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: list[str], runs: list[str]) -> None:
     put(tmp_path, "elsewhere", run_id="r1").quarantine("no such aspect")
     put(tmp_path, run_id="r2").quarantine("no such entity")
     put(tmp_path, run_id="r3").quarantine("too old")

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, S
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import AIRFLOW
+from tests.cases import cases
 from tests.delivery.outboxes import outbox_at, proposals_in
 from tests.visualization.conftest import HOSTILE, dataset, event, lineage, run_proposals
 
@@ -221,23 +222,7 @@ def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestC
     assert len(source.outbox.names()) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({"headers": {"Sec-Fetch-Site": "cross-site"}}, 403),
-        ({"headers": {"Sec-Fetch-Site": "same-site"}}, 403),
-        ({"headers": {"Origin": "https://evil.example"}}, 403),
-        ({"headers": {"Origin": "null"}}, 403),
-        ({"headers": {"Content-Type": "text/plain"}}, 415),
-        ({"headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 415),
-        ({"token": "forged"}, 403),
-        ({"params": {"dag_id": "~", "run_id": "manual__1"}}, 422),
-        ({"params": {"dag_id": ["shop", "other"], "run_id": "manual__1"}}, 422),
-        ({"params": {"run_id": "manual__1"}}, 422),
-        ({"headers": {"Origin": "http://airflow.example"}}, 200),
-        ({}, 200),
-    ],
-)
+@cases("lineage_page")
 def test_requests_to_deliver_are_accepted_from_the_page_only(
     client: TestClient, source: Source, sink: Path, changes: dict[str, Any], status: int
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from airflow_provider_spark_datahub.visualization.model import (
     Attempt,
     ColumnLineage,
     Graph,
-    RunKind,
     RunNode,
     RunStateEvent,
 )
 from airflow_provider_spark_datahub.visualization.names import Column
+from tests.cases import cases
 
 RUN = "urn:li:dataProcessInstance:{}"
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
@@ -25,7 +26,7 @@ COLUMN_A = f"urn:li:schemaField:({A},x)"
 COLUMN_B = f"urn:li:schemaField:({B},y)"
 
 
-def run(name: str, parent: str | None = None, *upstreams: str, created: int = 0) -> list[Proposal]:
+def run(name: str, parent: str | None = None, upstreams: Sequence[str] = (), created: int = 0) -> list[Proposal]:
     relationships: dict[str, Any] = {"upstreamInstances": [RUN.format(urn) for urn in upstreams]}
     if parent:
         relationships["parentInstance"] = RUN.format(parent)
@@ -36,10 +37,12 @@ def run(name: str, parent: str | None = None, *upstreams: str, created: int = 0)
     ]
 
 
-def event(time: int, attempt: int | None = None, result: str | None = None, **more: Any) -> Proposal:
+def event(
+    time: int, attempt: int | None = None, result: str | None = None, lasted: int | None = None, **more: Any
+) -> Proposal:
     content: dict[str, Any] = {"timestampMillis": time, "status": "COMPLETE" if result else "STARTED", **more}
-    if attempt is not None:
-        content["attempt"] = attempt
+    content |= {} if attempt is None else {"attempt": attempt}
+    content |= {} if lasted is None else {"durationMillis": lasted}
     if result:
         content["result"] = {"type": result, "nativeResultType": "airflow"}
     return Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", content)
@@ -77,38 +80,17 @@ def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Pr
     assert not graph.unread
 
 
-@pytest.mark.parametrize(
-    ("template", "kind"),
-    [
-        ("urn:li:dataFlow:(airflow,dag,prod)", RunKind.DAG_RUN),
-        (AIRFLOW_JOB, RunKind.TASK_RUN),
-        (JOB, RunKind.APPLICATION_RUN),
-        ("urn:li:dataset:nonsense", RunKind.UNKNOWN),
-        (None, RunKind.UNKNOWN),
-    ],
-)
-def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: RunKind) -> None:
+@cases("visualization")
+def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: str) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
     urn = RUN.format("r")
     graph = build_graph([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
     assert [(node.urn, node.kind, node.name) for node in graph.roots] == [(urn, kind, "r")]
 
 
-@pytest.mark.parametrize(
-    ("proposals", "expected"),
-    [
-        pytest.param([*run("a", "missing")], {"a": {}}, id="a parent that is not there"),
-        pytest.param([*run("late", created=9), *run("early", created=1)], {"early": {}, "late": {}}, id="by time"),
-        pytest.param([*run("b", None, "a"), *run("a", created=5)], {"a": {}, "b": {}}, id="upstream before time"),
-        pytest.param([*run("a", "b"), *run("b", "a")], {"a": {"b": {}}}, id="each other's parent"),
-        pytest.param([*run("a", "a")], {"a": {}}, id="its own parent"),
-        pytest.param([*run("a", "b"), *run("b", "c"), *run("c", "b")], {"b": {"a": {}, "c": {}}}, id="below a cycle"),
-        pytest.param([*run("a", None, "b"), *run("b", None, "a")], {"a": {}, "b": {}}, id="each other's upstream"),
-        pytest.param([*run("a", None, "a")], {"a": {}}, id="its own upstream"),
-    ],
-)
-def test_every_run_is_in_the_tree_once(proposals: list[Proposal], expected: dict[str, Any]) -> None:
-    graph = build_graph(proposals)
+@cases("visualization")
+def test_every_run_is_in_the_tree_once(runs: list[list[Any]], expected: dict[str, Any]) -> None:
+    graph = build_graph(proposal for each in runs for proposal in run(*each))
     assert outline(graph.roots) == expected
     assert list(outline(graph.roots)) == list(expected)
 
@@ -131,55 +113,15 @@ def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
     assert node.events == (RunStateEvent(1, "STARTED"), RunStateEvent(5, "COMPLETE", result="SUCCESS"))
 
 
-@pytest.mark.parametrize(
-    ("events", "attempts"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param([event(10)], [Attempt(None, 10)], id="runs"),
-        pytest.param(
-            [event(10), event(20), event(30, result="SUCCESS")],
-            [Attempt(None, 10, 30, "SUCCESS", 20)],
-            id="Spark's START, RUNNING and COMPLETE",
-        ),
-        pytest.param(
-            [event(10, 1), event(20, 1, "UP_FOR_RETRY", durationMillis=9), event(30, 2), event(40, 2, "FAILURE")],
-            [Attempt(1, 10, 20, "UP_FOR_RETRY", 9), Attempt(2, 30, 40, "FAILURE", 10)],
-            id="two attempts",
-        ),
-        pytest.param(
-            [event(40, 2, "SUCCESS"), event(30, 2), event(20, 1, "UP_FOR_RETRY"), event(10, 1)],
-            [Attempt(1, 10, 20, "UP_FOR_RETRY", 10), Attempt(2, 30, 40, "SUCCESS", 10)],
-            id="backwards",
-        ),
-        pytest.param(
-            [event(10, 1), event(20, result="SUCCESS")],
-            [Attempt(1, 10, 20, "SUCCESS", 10)],
-            id="the end without number, as DataHub's own plugin writes it",
-        ),
-        pytest.param(
-            [event(10, 1), event(20, 1, "SUCCESS"), event(21, result="SUCCESS")],
-            [Attempt(1, 10, 21, "SUCCESS", 11)],
-            id="the end twice, by the plugin too",
-        ),
-        pytest.param([event(20, 1, "SKIPPED")], [Attempt(1, None, 20, "SKIPPED")], id="skipped without start"),
-        pytest.param(
-            [event(10), event(20, result="FAILURE"), event(30)],
-            [Attempt(None, 10, 20, "FAILURE", 10), Attempt(None, 30)],
-            id="started anew",
-        ),
-    ],
-)
-def test_events_of_a_run_become_attempts(events: list[Proposal], attempts: list[Attempt]) -> None:
-    [node] = build_graph([*run("r"), *events]).roots
-    assert node.attempts() == attempts
+@cases("visualization")
+def test_events_of_a_run_become_attempts(events: list[list[Any]], attempts: list[list[Any]]) -> None:
+    [node] = build_graph([*run("r"), *(event(*each) for each in events)]).roots
+    assert node.attempts() == [Attempt(*each) for each in attempts]
 
 
-@pytest.mark.parametrize(
-    ("attempt", "state"),
-    [(Attempt(1, 10), "RUNNING"), (Attempt(1, 10, 20), "COMPLETE"), (Attempt(1, 10, 20, "SUCCESS"), "SUCCESS")],
-)
-def test_the_state_of_an_attempt(attempt: Attempt, state: str) -> None:
-    assert attempt.state == state
+@cases("visualization")
+def test_the_state_of_an_attempt(attempt: list[Any], state: str) -> None:
+    assert Attempt(*attempt).state == state
 
 
 WHOLE = {
@@ -315,16 +257,7 @@ def test_a_run_keeps_what_it_read_and_wrote() -> None:
     assert len(graph.problems) == 1
 
 
-@pytest.mark.parametrize(
-    ("transformation", "text"),
-    [
-        (None, ""),
-        ("DIRECT:IDENTITY", "identity"),
-        ("-- DIRECT:IDENTITY,INDIRECT:GROUP_BY\nSELECT 1", "identity, indirect group by"),
-        ("SELECT a\nFROM b", "SELECT a"),
-        ("TRANSFORM", "TRANSFORM"),
-    ],
-)
+@cases("visualization")
 def test_a_transformation_in_a_few_words(transformation: str | None, text: str) -> None:
     lineage = ColumnLineage(Column(B, "y"), (), transformation)
     assert ", ".join(lineage.labels()) == text
@@ -335,7 +268,7 @@ def test_numbers_that_datahubs_models_cannot_have_are_left_out() -> None:
     lineage = {
         "inputDatasetEdges": [{"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}]
     }
-    graph = build_graph([*run("r"), event(1, 1, "SUCCESS", durationMillis=large), event(large, 2), edges(lineage)])
+    graph = build_graph([*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), edges(lineage)])
     (root,) = graph.roots
     assert [(attempt.number, attempt.duration) for attempt in root.attempts()] == [(1, None)]
     assert graph.jobs[0].evidence[f"<{A}"].more_queries == 0

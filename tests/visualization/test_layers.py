@@ -7,6 +7,7 @@ import random
 import pytest
 
 from airflow_provider_spark_datahub.visualization.layout import _Layers, _Waypoint
+from tests.cases import cases
 
 
 def layer_of(layers: _Layers) -> dict[object, int]:
@@ -32,20 +33,14 @@ def test_what_nothing_leads_to_stands_just_before_what_it_leads_to() -> None:
     assert numbers["d"] == numbers["c"] - 1
 
 
-@pytest.mark.parametrize(
-    "links",
-    [
-        [("a", "b"), ("b", "a")],
-        [("a", "b"), ("b", "c"), ("c", "a")],
-        [("a", "a"), ("a", "b")],
-        [("a", "b"), ("b", "c"), ("c", "b"), ("c", "a")],
-    ],
-)
-def test_cycles_are_laid_out_and_keep_their_direction(links: list[tuple[str, str]]) -> None:
-    layers = _Layers.of("abc", links)
+@cases("visualization")
+def test_cycles_are_laid_out_and_keep_their_direction(links: list[str]) -> None:
+    layers = _Layers.of("abc", [(link[0], link[1]) for link in links])
     boxes = [place for layer in layers.layers for place in layer if isinstance(place, str)]
     assert sorted(boxes) == ["a", "b", "c"]
-    assert {(chain[0], chain[-1]) for chain in layers.chains.values()} == {link for link in links if link[0] != link[1]}
+    assert {(chain[0], chain[-1]) for chain in layers.chains.values()} == {
+        (link[0], link[1]) for link in links if link[0] != link[1]
+    }
 
 
 def test_a_dataset_that_its_reader_writes_stands_on_one_side_of_it_alone() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from airflow_provider_spark_datahub.visualization.flow import Glyphs, _Drawing, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import GraphJob
 from airflow_provider_spark_datahub.visualization.names import ShortName
+from tests.cases import cases
 
 TO_THE_LEFT, TO_THE_RIGHT = set("─╴╮╯┤┴┬┼"), set("─╶╰╭├┴┬┼")
 CORNERS = set("╮╯┤┴┬┼╰╭├")
@@ -161,17 +162,7 @@ def test_a_shortened_name_keeps_its_end_and_is_listed_in_full() -> None:
     assert drawing.shortened[f"p {long}"] in text_of(drawing)
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "expected"),
-    [
-        ("raw/orders.csv", 14, "raw/orders.csv"),
-        ("lake/raw/orders.csv", 13, "…/orders.csv"),
-        ("sales.daily_revenue", 14, "…daily_revenue"),
-        ("abcdefgh", 4, "…fgh"),
-        ("abcdefgh", 1, "…"),
-        ("日本語の表", 5, "…の表"),
-    ],
-)
+@cases("visualization")
 def test_names_are_shortened_where_a_part_of_them_begins(text: str, width: int, expected: str) -> None:
     assert Glyphs.of(fancy=True).shorten(text, width) == expected
     assert cell_width(expected) <= width

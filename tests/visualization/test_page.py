@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.visualization.page import (
     _first_of,
     render_page,
 )
+from tests.cases import cases
 from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
@@ -195,15 +196,7 @@ def test_runs_may_hang_deep_below_each_other() -> None:
     assert (found.wrongly_nested, "3000 runs" in found.text) == ([], True)
 
 
-@pytest.mark.parametrize(
-    ("name", "html"),
-    [
-        ("sales.daily_revenue", "sales.daily_revenue"),
-        ("warehouse.finance__eu/customers", "warehouse.<wbr>finance__<wbr>eu/<wbr>customers"),
-        ("ends.with.a.dot.so.it.is.cut.", "ends.<wbr>with.<wbr>a.<wbr>dot.<wbr>so.<wbr>it.<wbr>is.<wbr>cut."),
-        ("<b>&'\" and what else may be there", "&lt;b&gt;&amp;&#39;&#34; and what else may be there"),
-    ],
-)
+@cases("visualization")
 def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str) -> None:
     assert _breakable(name) == html
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -13,6 +14,7 @@ from rich.console import Console
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS, render_terminal
+from tests.cases import cases
 
 RUN = "urn:li:dataProcessInstance:r"
 HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
@@ -133,26 +135,9 @@ def test_hostile_text_cannot_steer_the_terminal(width: int) -> None:
     assert ":boom:" in text
 
 
-@pytest.mark.parametrize(
-    ("proposals", "reason"),
-    [
-        (
-            [Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", {})],
-            "Nothing to show: 1 proposal, but none of a run or of what a job reads and writes.",
-        ),
-        ([], "Nothing to show: there are no proposals."),
-        (
-            [Proposal("dataset", "urn:li:dataset:x", "status", {})],
-            "Nothing to show: 1 proposal, but none of a run or of what a job reads and writes.",
-        ),
-        (
-            [Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", 1)],
-            "Nothing to show: none of 1 proposal can be read.",
-        ),
-    ],
-)
-def test_the_reason_is_shown_if_there_is_nothing_to_show(proposals: list[Proposal], reason: str) -> None:
-    assert shown(proposals).splitlines()[0] == reason
+@cases("visualization")
+def test_the_reason_is_shown_if_there_is_nothing_to_show(proposals: list[list[Any]], reason: str) -> None:
+    assert shown([Proposal(*each) for each in proposals]).splitlines()[0] == f"Nothing to show: {reason}"
 
 
 def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
