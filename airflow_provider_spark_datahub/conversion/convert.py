@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs import HiveSession, HiveSessions
-    from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, LostLineage, SparkLog
+    from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SparkLog
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
@@ -225,7 +225,8 @@ class Converter:
             return self._with_jobs(jobs)
         log_ms = self._log_ms(with_log=with_log)
         certain = (application.certain(log_ms) for application in self._fold.applications())
-        jobs = list(self._coalesced([application for application in certain if application], Ending(final=False)))
+        known = self._merged((application for application in certain if application), final=False)
+        jobs = list(self._coalesced(known, Ending(final=False)))
         for job in jobs:
             # An operation has a point in time and cannot be taken back: only the end knows which query it was.
             job.lineage.operations = ()
@@ -282,7 +283,7 @@ class Converter:
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
-            for event in spark_log.events_of_plans(logged):
+            for event in spark_log.events_of_application(logged):
                 self.add(event)
             known = self.conversion.diagnostics.unnamed_sources
             listed = dict.fromkeys((*known, *spark_log.unnamed_sources(logged)))
@@ -296,11 +297,10 @@ class Converter:
             ending = replace(ending, events_complete=False)
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
-            lost = self._lost_lineage(applications)
+            applications = self._merged(applications)
             if diagnostics.lost_executions or diagnostics.unreported_tables or diagnostics.unnamed_sources:
                 ending = replace(ending, events_complete=False)
             jobs = self._coalesced(applications, ending, log_complete=log_complete)
-            jobs = map(lost.add_edges, jobs) if lost is not None else jobs
         elif ending.succeeded is not None:
             # The last application has the result of spark-submit (Deviation 13).
             ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
@@ -312,33 +312,35 @@ class Converter:
                 _attach_to_session(job, sessions, self._sessions)
             yield job
 
-    def _lost_lineage(self, applications: Sequence[Application]) -> LostLineage | None:
-        """Return what the event log knows of lost executions, and add it to the diagnostics."""
-        lost = None
-        if self._logs:
-            symlinks = self._fold.symlinks.by_dataset
-            lost = spark_log.LostLineage(applications, self._logs, symlinks, self._settings)
-        self.conversion.diagnostics.lost_executions = lost.executions if lost else []
-        self.conversion.diagnostics.unreported_tables = tuple(lost.unreported_tables[:MAX_LISTED]) if lost else ()
-        return lost
-
-    def _coalesced(
-        self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
-    ) -> Iterator[JobLineage]:
-        logs, symlinks = self._logs, self._fold.symlinks.by_dataset
+    def _merged(self, applications: Iterable[Application], *, final: bool = True) -> list[Application]:
+        """Return the applications with the queries that only Spark's event log shows, without writes that failed."""
+        applications, logs, symlinks = list(applications), self._logs, self._fold.symlinks
         logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
+        losses = {id(log): spark_log.lost_executions(log, applications) for log in logs} if final else {}
+        unreported: list[str] = []
         effective = []
         for application in applications:
             log = logged.get(id(application))
             known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
-            known = known.without_columns_of_changes(log.change_feeds() if log is not None else ())
-            if log is not None and self._settings.capture_column_level_lineage:
-                known = spark_log.with_lineage_of_plans(known, log, self._settings, symlinks)
+            known = known.without_columns_of_changes(spark_log.change_feeds(log) if log is not None else ())
+            if log is not None:
+                lost = losses.get(id(log))
+                if lost == []:
+                    unreported += spark_log.unreported_tables(log, application, symlinks.by_dataset)
+                known = spark_log.merge_log(known, log, lost, symlinks, self._settings)
             effective.append(known)
-        if not logs:
-            return coalesce(effective, symlinks, self._settings, ending)
+        self.conversion.diagnostics.lost_executions = [execution for lost in losses.values() for execution in lost]
+        self.conversion.diagnostics.unreported_tables = tuple(unreported[:MAX_LISTED])
+        return effective
+
+    def _coalesced(
+        self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
+    ) -> Iterator[JobLineage]:
+        symlinks = self._fold.symlinks.by_dataset
+        if not self._logs:
+            return coalesce(applications, symlinks, self._settings, ending)
         return spark_log.coalesce_with_queries(
-            effective, logs, symlinks, self._settings, ending, log_complete=log_complete
+            applications, self._logs, symlinks, self._settings, ending, log_complete=log_complete
         )
 
     def _log_ms(self, *, with_log: bool) -> int | None:

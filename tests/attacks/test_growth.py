@@ -15,8 +15,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks
+from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -28,15 +28,16 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log import streaming, unreported
+from airflow_provider_spark_datahub.conversion.spark_log import merge, reported_columns, streaming
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     WrittenColumns,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
@@ -138,34 +139,38 @@ def lost(many: int) -> Callable[[], object]:
     }
     logged = LoggedApplication("app", executions=executions)
     reported = application([run(10**6, job="shop.x")])
-    return lambda: unreported._lost_executions(logged, [reported])
+    return lambda: merge.lost_executions(logged, [reported])
 
 
 def lost_edges(many: int) -> Callable[[], object]:
-    executions = [LostExecution(index, "", "lost", (plan_of("/data/read"),)) for index in range(many)]
-    names = unreported._reported_names(application([]), DatasetNamer(LineageSettings(), {}), {}, "")
+    executions = {
+        index: SqlExecution(index, "", write_of("/data/out"), index, 5 * index + 1, end_ms=5 * index + 2)
+        for index in range(many)
+    }
+    logged = LoggedApplication("app", executions=executions)
+    reported = application([run(10**6, job="shop.x", start_ms=10**6)])
+    settings = LineageSettings(capture_lost_executions=True)
 
-    def add() -> dict[str, JobDataset]:
-        inputs, outputs = unreported._PlanEdges({}), unreported._PlanEdges({})
-        for execution in executions:
-            unreported._add_edges(inputs, outputs, execution, names)
-        inputs.name_executions()
-        return inputs._known
+    def add() -> Lineage:
+        lost = merge.lost_executions(logged, [reported])
+        merged = merge.merge_log(reported, logged, lost, Symlinks(), settings)
+        return Lineage.of(merged.runs, DatasetNamer(settings, {}), settings, Diagnostics(), with_gaps=True)
 
     return add
 
 
-def plan_of(location: str) -> str:
+def write_of(location: str) -> str:
     return (
-        "== Physical Plan ==\nScan parquet (1)\n\n\n(1) Scan parquet\nOutput [1]: [a#1]\n"
-        f"Batched: true\nLocation: InMemoryFileIndex [file:{location}]\nReadSchema: struct<a:int>\n"
+        "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (1)\n\n\n"
+        f"(1) Execute InsertIntoHadoopFsRelationCommand\nInput: []\nArguments: file:{location}, false, Parquet, [], "
+        "Append, [a]\n"
     )
 
 
 def files_of_plans(many: int) -> Callable[[], object]:
     inputs = {path(f"f{index}"): DatasetState() for index in range(many)}
     upstreams = tuple(ColumnId(path(f"g{index}/part"), "c") for index in range(many))
-    return lambda: unreported._with_files(inputs, [ColumnEdge(("c",), upstreams, "x")])
+    return lambda: reported_columns._with_files(inputs, [ColumnEdge(("c",), upstreams, "x")])
 
 
 def listings(many: int) -> Callable[[], object]:
@@ -182,10 +187,10 @@ def plan_columns_of(
     runs: Sequence[RunState], written: Sequence[tuple[PlanDataset, WrittenColumns]], *, of_rows: bool = False
 ) -> Callable[[], object]:
     namer = DatasetNamer(LineageSettings(), {})
-    names = unreported._reported_names(application(runs), namer, {}, "")
+    columns = reported_columns.ReportedColumns(PlanNames(LoggedApplication("app"), runs), namer)
     found = ExecutionColumns([*written], {}, (), frozenset(), {})
     by_id = {one.run_id: one for one in runs}
-    return lambda: unreported._ReportedColumns(names, namer).filled(by_id, found, of_rows=of_rows)
+    return lambda: columns.filled(by_id, found, of_rows=of_rows)
 
 
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
@@ -268,7 +273,7 @@ CASES = [
 
 def test_an_edge_names_a_few_of_its_lost_executions() -> None:
     """All of their numbers would be as long as the number of edges of many executions, times itself."""
-    (dataset,) = cast("dict[str, JobDataset]", lost_edges(1_000)()).values()
+    (dataset,) = cast("Lineage", lost_edges(1_000)()).outputs.values()
     executions = ", ".join(map(str, range(20)))
     assert dataset.edge_properties == {"source": "SPARK_PLAN", "executions": executions, "moreExecutions": "980"}
 

@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import StatementError
 from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
-from airflow_provider_spark_datahub.conversion.spark_log import events_of_plans
+from airflow_provider_spark_datahub.conversion.spark_log import change_feeds, events_of_application
 from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import trees_of
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.raw_events import RawEvents
@@ -177,8 +177,8 @@ LONG_PLANS = {
 def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     whole = f"== Physical Plan ==\n{plan}\n\n\n(1) Scan parquet \nOutput [1]: [a#1]\n{plan}\n\n"
     (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
-    assert len(list(events_of_plans(application))) >= 2
-    assert application.change_feeds() == set()
+    assert len(list(events_of_application(application))) >= 2
+    assert change_feeds(application) == set()
     assert len(trees_of(whole)) <= 1
 
 

@@ -10,8 +10,8 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import Derivation
-from airflow_provider_spark_datahub.conversion.spark_log.log import dataset_of
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import dataset_of
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.test_corpus import edges, expected_edges

@@ -4,9 +4,9 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
-from airflow_provider_spark_datahub.conversion.spark_log.unreported import LostLineage
+from airflow_provider_spark_datahub.conversion.spark_log.merge import lost_executions
 from tests.conversion import builders
-from tests.conversion.builders import Json, settings
+from tests.conversion.builders import Json
 from tests.conversion.event_logs import (
     QUERY_ID,
     QUERY_RUN,
@@ -25,7 +25,7 @@ RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.
 
 
 def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
-    return LostLineage(folded(events).applications(), logs, {}, settings()).executions
+    return [execution for log in logs for execution in lost_executions(log, folded(events).applications())]
 
 
 def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:

@@ -158,21 +158,26 @@ def test_a_job_with_lost_executions_removes_no_edge() -> None:
     assert [job.patch_edges for one in (before, after) for job in one.jobs] == [True, True]
 
 
-def test_the_reason_counts_the_recovered_edges() -> None:
+def test_the_reason_says_that_the_plan_gave_the_lineage() -> None:
     before, after = lost_write()
     (reason,) = (one.reason for one in before.diagnostics.lost_executions)
     assert reason == "it wrote data, but OpenLineage sent no event for it"
     (reason,) = (one.reason for one in after.diagnostics.lost_executions)
-    assert reason.endswith("; 1 of its edges come from its plan")
+    assert reason.endswith("; its lineage comes from its plan")
 
 
-def test_a_table_that_no_event_names_is_in_the_reason_only() -> None:
-    # ``orders_new`` was renamed later, which only the events could show.
+def test_a_lost_write_of_a_table_counts_under_its_last_name() -> None:
+    # ``orders_new`` was renamed later, as events show.
     _, _, after = next(one for one in losses("drop_rename-4.3.0") if one[0] == 8)
-    assert after.diagnostics.lost_executions[0].reason.endswith(
-        "; its plan names tables that no event names: swap.orders_new"
-    )
     assert urn("hive", "swap.orders_new") not in after.outputs
+    assert urn("hive", "swap.orders") in after.outputs
+
+
+def test_a_table_of_an_unknown_catalogue_is_in_the_reason_only() -> None:
+    _, _, after = next(one for one in losses("iceberg_hadoop-4.0.5") if one[0] == 15)
+    (lost,) = after.diagnostics.lost_executions
+    assert lost.reason.endswith("; its plan names tables that no event names: sales.archive")
+    assert not [urn for urn in after.outputs if "archive" in urn]
 
 
 def test_edges_from_plans_stay_with_their_job() -> None:

@@ -194,6 +194,7 @@ class CoalescedJob:
             details=replace(details, properties=limit.properties(details.properties)),
             # The parent facet of the application's own run (Deviation 4).
             parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
+            execution_counts=application.execution_counts,
         )
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges)
 

@@ -56,7 +56,10 @@ class Evidence(msgspec.Struct):
                 queries.setdefault(urn, {})[f"{run.run_id} {statement}".rstrip()] = None
                 sources.setdefault(urn, set()).add(source.of(dataset))
         return {
-            urn: {"source": next(source for source in _BEST_FIRST if source in sources[urn]), **_listed(list(listed))}
+            urn: {
+                "source": next(source for source in _BEST_FIRST if source in sources[urn]),
+                **_listed("queries", list(listed)),
+            }
             for urn, listed in queries.items()
         }
 
@@ -76,10 +79,27 @@ class Evidence(msgspec.Struct):
 _BEST_FIRST = (EVENT, SPARK_PLAN, STATEMENT)
 
 
-def _listed(queries: Sequence[str]) -> dict[str, str]:
-    more = len(queries) - _MOST_QUERIES
-    listed = {"queries": ", ".join(queries[:_MOST_QUERIES])}
-    return listed | {"moreQueries": str(more)} if more > 0 else listed
+def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
+    more = len(items) - _MOST_QUERIES
+    listed = {kind: ", ".join(items[:_MOST_QUERIES])}
+    return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
+
+
+def properties_of_plans(touched: _Touched) -> dict[str, dict[str, str]]:
+    """Return the properties of edges by URN that only executions in Spark's event log give: their ids in Spark's UI."""
+    executions: dict[str, dict[str, None]] = {}
+    reported: set[str] = set()
+    for run, datasets in touched:
+        for _, urn in datasets:
+            if run.is_logged:
+                executions.setdefault(urn, {})[run.job_name.rpartition("_")[2]] = None
+            else:
+                reported.add(urn)
+    return {
+        urn: {"source": SPARK_PLAN, **_listed("executions", list(numbers))}
+        for urn, numbers in executions.items()
+        if urn not in reported
+    }
 
 
 class _Sources:

@@ -234,11 +234,13 @@ class Application:
 
     :param run_id: id of the application's own run.
     :param own_run: the application's own run; ``None`` if only its queries sent events.
+    :param execution_counts: as in :class:`.JobRun`.
     """
 
     run_id: str
     runs: tuple[RunState, ...]
     own_run: RunState | None
+    execution_counts: dict[str, str] = field(default_factory=dict)
 
     @property
     def details(self) -> RunDetails:
@@ -327,7 +329,7 @@ def _endings(table: str) -> Iterator[str]:
 class Fold:
     """Folds a stream of events into runs. Its memory grows with the distinct content, not with the number of events."""
 
-    def __init__(self, settings: LineageSettings) -> None:
+    def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
         self._settings = settings
         self._metadata_facets = DatasetMetadata.facets(settings)
         self._runs: dict[str, RunState] = {}
@@ -336,7 +338,7 @@ class Fold:
         # Equal texts and equal column lineages are kept once.
         self._texts: dict[bytes, bytes] = {}
         self._columns: dict[tuple[bytes, bytes, str], DatasetColumns] = {}
-        self.symlinks = Symlinks()
+        self.symlinks = symlinks if symlinks is not None else Symlinks()
 
     def add(self, event: RunEvent) -> RunState:
         """Add an event, and return its run.

@@ -6,7 +6,7 @@ See the conversion rules, sections 4 and 7.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -43,7 +43,7 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_folders,
     with_known_columns,
 )
-from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
+from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, properties_of_plans, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -230,9 +230,11 @@ class Lineage(msgspec.Struct, gc=False):
         diagnostics.unusable_datasets = namer.unusable
         if with_gaps and settings.capture_evidence:
             evidence = Evidence()
-            edges.add_evidence(lineage, evidence)
+            edges.add_properties(lineage, evidence.properties)
             lineage.statements = evidence.statements
             diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(reported, lineage)))
+        elif any(run.is_logged for run in reported) and not all(run.is_logged for run in reported):
+            edges.add_properties(lineage, properties_of_plans)
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
@@ -307,6 +309,8 @@ def _holds_its_rows(run: RunState) -> bool:
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
 _LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
+_TouchedUrns = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
+_Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
 
 
@@ -346,8 +350,11 @@ class _Edges:
         reads = [(run, self._read(run, written)) for run, written in self._written]
         return reads, self._phantom_reads(reads) | _folders_of_files(reads)
 
-    def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
-        """Add to the edges which queries gave them."""
+    def add_properties(self, lineage: Lineage, properties_of: Callable[[_TouchedUrns], _Properties]) -> None:
+        """Add to the edges which queries gave them.
+
+        :param properties_of: returns the properties of edges by URN, of the runs that read or wrote them.
+        """
         reads, phantoms = self._reads
         kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
         statements = statements_within([run for run, _ in self._written])
@@ -357,7 +364,7 @@ class _Edges:
 
         for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
             queries = ((named(run), self._named(items)) for run, items in touched)
-            for urn, properties in evidence.properties(queries).items():
+            for urn, properties in properties_of(queries).items():
                 datasets[urn].edge_properties = properties
 
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:

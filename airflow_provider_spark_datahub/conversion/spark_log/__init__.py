@@ -11,16 +11,18 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .log import LoggedApplication, SparkLog
-    from .run_events import events_of_plans, unnamed_sources
+    from .merge import lost_executions, merge_log, unreported_tables
+    from .plan_names import change_feeds
+    from .run_events import events_of_application, unnamed_sources
     from .streaming import coalesce_with_queries
-    from .unreported import LostLineage, with_lineage_of_plans
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "log": "LoggedApplication SparkLog",
-            "run_events": "events_of_plans unnamed_sources",
+            "merge": "lost_executions merge_log unreported_tables",
+            "plan_names": "change_feeds",
+            "run_events": "events_of_application unnamed_sources",
             "streaming": "coalesce_with_queries",
-            "unreported": "LostLineage with_lineage_of_plans",
         },
     )

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.datasets import FALLBACK_PLATFORM
 from airflow_provider_spark_datahub.conversion.events import (
     LATEST_MS,
-    DatasetId,
     JsonObject,
     as_object,
     as_objects,
@@ -25,8 +22,6 @@ _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
 # StreamExecution.getBatchDescriptionString: the description of every execution and every job of a query.
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
-
 # Commands that run a Spark job for each write, also for one of no rows (SPARK-23271 in FileFormatWriter).
 _RUNS_A_JOB = re.compile(
     r"^\(\d+\) (?:Execute )?(?:InsertInto(?:HadoopFsRelationCommand|HiveTable|HiveDirCommand|DataSourceDirCommand)"
@@ -35,22 +30,10 @@ _RUNS_A_JOB = re.compile(
 )
 
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
-# A scan of a Delta table's changes: from Delta's table functions and readers, or from the files of a stream.
-_CHANGED_FILES = re.compile(
-    r"(?:Scan DeltaCDFRelation\([^,]{0,200}?\bSnapshot\(path="
-    r"|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
-    r"(?P<path>[^,\]\n]+?)(?:/_delta_log)?[,\]]",
-    re.MULTILINE,
-)
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
 _PLANS_OF_QUERY = 20
 _MOST_PLAN_CHARS, _SHORT_PLAN_CHARS = 100_000_000, 16 * 1024
-_DATES = (
-    (re.compile(r"\d{4}-\d{2}-\d{2}"), "%Y-%m-%d"),
-    (re.compile(r"\d{2}\.\d{2}\.\d{4}"), "%d.%m.%Y"),
-    (re.compile(r"\d{8}"), "%Y%m%d"),
-)
 _MAX_NUMBER = 1e18
 
 
@@ -233,11 +216,6 @@ class LoggedApplication:
         is_only_one = len(applications) == len(logs) == 1
         return applications[0] if is_only_one and not (by_id and self.id) else None
 
-    def change_feeds(self) -> set[DatasetId]:
-        """Return the Delta tables whose changes the application reads."""
-        plans = [execution.plan for execution in self.executions.values() if "_change_type" in execution.plan]
-        return {dataset_of(path, self.default_fs) for plan in plans for path in _CHANGED_FILES.findall(plan)}
-
     def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
         """Return the ids of executions that runs report, with the executions around them and inside them.
 
@@ -266,7 +244,7 @@ class LoggedApplication:
         failed: set[str] = set()
         single: set[str] = set()
         idle: set[str] = set()
-        idle_roots = self._idle_roots()
+        idle_roots = self.idle_roots()
         executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
         with_parts = {execution.root_id for execution in executions if execution.root_id != execution.id}
         by_end: dict[int | None, list[SqlExecution]] = {}
@@ -288,7 +266,7 @@ class LoggedApplication:
                 idle.add(run.run_id)
         return failed, single, idle
 
-    def _idle_roots(self) -> set[int]:
+    def idle_roots(self) -> set[int]:
         """Return the outermost executions that ended well, without the Spark job that their command always runs.
 
         Spark refused to write: the target exists (save modes, ``IF NOT EXISTS``).
@@ -474,73 +452,6 @@ def _with_whole_lists(plan: str, locations: object) -> str:
     for short, full in whole.items():
         plan = plan.replace(short, full)
     return plan
-
-
-def location_of(path: str, default_fs: str) -> DatasetId:
-    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``.
-
-    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
-    """
-    matched = _SCHEME.match(path)
-    if matched is None:
-        # The Java listener takes HDFS if the file system is not known.
-        scheme, _, host = default_fs.rstrip("/").partition("://")
-        namespace = f"{scheme}://{host}" if host else scheme.rstrip(":") or FALLBACK_PLATFORM
-        return DatasetId(namespace, _trimmed(path))
-    scheme, rest = matched["scheme"], path[matched.end() :]
-    if not rest.startswith("//"):
-        return DatasetId(scheme, _trimmed(rest))
-    host, slash, below = rest[2:].partition("/")
-    return DatasetId(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
-
-
-def dataset_of(path: str, default_fs: str) -> DatasetId:
-    """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
-
-    The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
-    """
-    location = location_of(path, default_fs)
-    folders = location.name.split("/")
-    while len(folders) > 2 and (number := _partition_folders(folders)):
-        folders = folders[:-number]
-    return DatasetId(location.namespace, "/".join(folders) or "/")
-
-
-def _partition_folders(folders: Sequence[str]) -> int:
-    """Return how many folders at the end of a path are one partition."""
-    last = folders[-1]
-    if last.count("=") == 1 or _is_date(last) or _is_month(last):
-        return 1
-    for number, pattern in ((2, "%Y%m"), (3, "%Y%m%d")):
-        if len(folders) > number + 1 and _parses("".join(folders[-number:]), pattern):
-            return number
-    return 0
-
-
-def _is_month(folder: str) -> bool:
-    return any(_parses(folder, pattern) for pattern in ("%Y%m", "%Y-%m"))
-
-
-def _is_date(folder: str) -> bool:
-    """Return whether a folder is a date, with or without a time."""
-    for expression, pattern in _DATES:
-        for found in expression.finditer(folder):
-            if _parses(found[0], pattern):
-                rest = folder.replace(found[0], "", 1).replace("T", "", 1).replace("Z", "", 1)
-                return not re.sub(r"[\s:.\d-]", "", rest)
-    return False
-
-
-def _parses(text: str, pattern: str) -> bool:
-    """Return whether a text is a date of the pattern, with leading zeros."""
-    try:
-        return datetime.strptime(text, pattern).replace(tzinfo=UTC).strftime(pattern) == text
-    except ValueError:
-        return False
-
-
-def _trimmed(path: str) -> str:
-    return path.rstrip("/") or "/"
 
 
 def _number(holder: JsonObject, key: str) -> float:

@@ -95,6 +95,10 @@ class ExecutionColumns(NamedTuple):
     has_union: bool = False
 
 
+NO_COLUMNS = ExecutionColumns([], {}, (), frozenset(), {})
+"""The columns of an execution whose plans are not read."""
+
+
 class PlanColumns:
     """Column lineage of an application's executions: add them in the order in which they began.
 

@@ -131,6 +131,11 @@ class PlanDatasets(NamedTuple):
     sources: tuple[PlanDataset, ...]
     sinks: tuple[PlanDataset, ...]
 
+    @property
+    def all(self) -> tuple[PlanDataset, ...]:
+        """Sources and sinks."""
+        return (*self.sources, *self.sinks)
+
     @classmethod
     def of(cls, plans: Iterable[str]) -> PlanDatasets:
         """Return the datasets that the plans of an execution and its parts name.

@@ -46,10 +46,10 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     Moment,
     StreamingQuery,
-    location_of,
     moments_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import location_of
 from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, FlowIdentity
 
 _DESCRIPTION = re.compile(r"(?P<kind>[^\[\]]+)\[(?P<inside>.*)\]", re.DOTALL)

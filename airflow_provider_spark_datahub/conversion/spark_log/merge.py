@@ -1,0 +1,321 @@
+"""Merges the queries that Spark's event log shows into those that OpenLineage reports.
+
+Events are believed for the names of datasets, their schemas, and what a reported query read and wrote. Plans are
+believed for the queries without an event, outputs that a query's events do not name, and columns that they lack.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from msgspec import structs
+
+from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetNamer,
+    Symlinks,
+    parent_folders,
+    table_and_selector,
+)
+from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
+from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
+from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
+from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution, moments_of
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    NO_COLUMNS,
+    SPLITS,
+    ExecutionColumns,
+    PlanColumns,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plans import CHECKPOINT, CLONE, MERGE, MERGE_ROWS, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
+from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
+
+# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
+# read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
+_WRITES = re.compile(
+    r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
+    r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
+    r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
+)
+# Commands are not queries whose rows the driver takes.
+_NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
+# Reported queries whose columns events may lack in part: see section 8.4.
+_SHOWS_MORE = re.compile(rf"{MERGE}|{MERGE_ROWS}|{SPLITS.pattern}")
+_REASON = "it wrote data, but OpenLineage sent no event for it"
+# "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
+_END_OF_TREE = "\n\n\n"
+
+
+def lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
+    """Return the executions of an application that wrote data and that OpenLineage did not report.
+
+    Micro-batches, refused and failed executions and parts of a reported execution do not count; an execution and its
+    parts count once.
+
+    :param applications: reported applications, the logged one among them.
+    """
+    if not any(application.runs for application in applications):
+        # The listener did not run: OpenLineage did not lose single executions.
+        return []
+    reported = logged.reported_executions(run for application in applications for run in application.runs)
+    idle = logged.idle_roots()
+    silent = (parts for parts in logged.root_executions() if parts[0].root_id not in idle)
+    silent = (parts for parts in silent if reported.isdisjoint(part.id for part in parts))
+    writers = (next((part for part in parts if _wrote_data(part)), None) for parts in silent)
+    return [LostExecution(part.id, part.description, _REASON) for part in writers if part is not None]
+
+
+def _wrote_data(execution: SqlExecution) -> bool:
+    """Return whether it ended well, is not a micro-batch, and has a plan that writes data."""
+    if execution.query_run_id or execution.failed or execution.end_ms is None:
+        return False
+    return bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
+
+
+def merge_log(
+    application: Application,
+    logged: LoggedApplication,
+    lost: list[LostExecution] | None,
+    symlinks: Symlinks,
+    settings: LineageSettings,
+) -> Application:
+    """Merge the queries of an application's log into those that its events report.
+
+    :param lost: the application's lost executions, whose reasons will say what their plans show; ``None`` while the
+        application is running.
+    :param symlinks: tables behind paths; those that only the log shows are added.
+    """
+    return _Merge(application, logged, lost, symlinks, settings).merged()
+
+
+class _Merge:
+    """Merge of one application's log into its events."""
+
+    def __init__(
+        self,
+        application: Application,
+        logged: LoggedApplication,
+        lost: list[LostExecution] | None,
+        symlinks: Symlinks,
+        settings: LineageSettings,
+    ) -> None:
+        self._application, self._logged, self._settings = application, logged, settings
+        self._lost = lost
+        self._places_of_lost = {execution.id: place for place, execution in enumerate(lost or ())}
+        self._names = PlanNames(logged, application.runs, symlinks.by_dataset)
+        self._columns = ReportedColumns(self._names, DatasetNamer(settings, symlinks.by_dataset))
+        self._events, self._fold = LogEvents(logged, self._names), Fold(settings, symlinks)
+        self._plans = PlanColumns()
+        self._has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
+        self._by_id = {run.run_id: run for run in application.runs}
+        self._by_moment = _runs_by_moment(application.runs)
+        self._reported = logged.reported_executions(application.runs)
+        self._reads = _ReadsOfDriver(application.runs)
+        self._added: list[RunState] = []
+
+    def merged(self) -> Application:
+        """Return the application with the lineage of its plans."""
+        recovered = 0
+        for parts in self._logged.root_executions():
+            moments = (moment for part in parts for moment in part.moments)
+            matched = sorted({run_id for moment in moments for run_id in self._by_moment.get(moment, ())})
+            before = len(self._added)
+            if matched:
+                self._complete(matched, parts)
+            elif self._reported.isdisjoint(part.id for part in parts):
+                self._add_unreported(parts)
+                recovered += len(self._added) - before
+            elif self._has_checkpoints:
+                self._columns_of(parts)
+        runs = _in_time([self._by_id[run.run_id] for run in self._application.runs], self._added)
+        counts = self._execution_counts(recovered) if self._lost is not None else {}
+        return replace(self._application, runs=runs, execution_counts=counts)
+
+    def _execution_counts(self, recovered: int) -> dict[str, str]:
+        """Return how many outermost executions Spark ran, OpenLineage reported, and only the log shows."""
+        runs = self._application.runs
+        ran, reported = self._logged.count_executions(run for run in runs if not run.is_logged)
+        _, only_logged = self._logged.count_executions(run for run in runs if run.is_logged)
+        recovered += only_logged
+        counts = {"": ran, "_reported": reported, "_recovered": recovered, "_delivered": reported + recovered}
+        return {f"spark_executions{name}": str(count) for name, count in counts.items()}
+
+    # -- queries that events report
+
+    def _complete(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
+        """Add the columns, and the outputs, that a reported execution has in its plans only."""
+        # Drop column lineage from columns that their table lacks: databases compute some columns.
+        runs = {run_id: with_known_columns(self._by_id[run_id]) for run_id in matched}
+        is_silent = not any(run.outputs for run in runs.values()) and any(
+            _wrote_data(part) or CLONE in part.plan for part in parts
+        )
+        shows_more = self._has_checkpoints or any(_SHOWS_MORE.search(part.plan) for part in parts)
+        if not (is_silent or shows_more or any(map(_lacks_columns, runs.values()))):
+            return
+        found = self._columns_of(parts)
+        if not is_silent or any(part.failed or part.end_ms is None for part in parts):
+            of_rows = any(CHECKPOINT in part.plan for part in parts)
+            self._by_id |= self._columns.filled(runs, found, of_rows=of_rows)
+        elif (run := self._logged_run(parts, found)) is not None and run.outputs:
+            self._added.append(run)
+
+    def _columns_of(self, parts: Sequence[SqlExecution]) -> ExecutionColumns:
+        return self._plans.of([part.plan for part in parts], parts[0].description)
+
+    # -- queries that only the log shows
+
+    def _add_unreported(self, parts: Sequence[SqlExecution]) -> None:
+        """Add a lost execution, or one whose rows the driver took."""
+        place = next((self._places_of_lost[part.id] for part in parts if part.id in self._places_of_lost), None)
+        found = self._columns_of(parts) if place is not None or self._has_checkpoints else NO_COLUMNS
+        run = None
+        if self._lost is not None and place is not None:
+            if self._settings.capture_lost_executions:
+                run, lost = self._logged_run(parts, found), self._lost[place]
+                self._lost[place] = replace(lost, reason=f"{lost.reason}; {self._shown(run, parts)}")
+        elif self._reads.is_one(parts) and (read := self._logged_run(parts, found)) is not None:
+            run = self._reads.new_of(read)
+        if run is not None:
+            self._added.append(run)
+
+    def _logged_run(self, parts: Sequence[SqlExecution], found: ExecutionColumns) -> RunState | None:
+        """Return the run of an execution as its plans show it; ``None`` if they name no dataset."""
+        run: RunState | None = None
+        for event in self._events.of_execution(parts, found):
+            run = self._fold.add(RunEvent.parse(event))
+        if run is None:
+            return None
+        # Commands that change rows read the rest of their target.
+        inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in run.outputs}
+        run = structs.replace(
+            run,
+            inputs=inputs,
+            flow=self._application.runs[0].flow,
+            parent_run_id=self._application.run_id,
+            app_name="",
+            session_name="",
+            details=None,
+            properties={},
+        )
+        return self._columns.filled({run.run_id: run}, found).get(run.run_id, run)
+
+    def _shown(self, run: RunState | None, parts: Sequence[SqlExecution]) -> str:
+        """Return what the plans of a lost execution show, for people."""
+        datasets = PlanDatasets.of(part.plan for part in parts).all
+        unknown = dict.fromkeys(
+            named.table or named.path or named.relation for named in datasets if self._names.id_of(named) is None
+        )
+        shown = ["its lineage comes from its plan"] if run is not None else []
+        shown += [f"its plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
+        return "; ".join(shown) or "its plan names no file or table"
+
+
+class _ReadsOfDriver:
+    """Queries whose rows the driver took: OpenLineage leaves many out.
+
+    Two kinds of reads do not count: reading back what the application has just written, and listing a file in a folder
+    that events name.
+    """
+
+    def __init__(self, runs: Sequence[RunState]) -> None:
+        queries = [run for run in runs if run.job_type != RDD_JOB]
+        self._known = {dataset for run in queries for dataset in run.inputs}
+        self._first_write_ms: dict[DatasetId, int] = {}
+        for run in queries:
+            for dataset, _ in run.written:
+                first_ms = self._first_write_ms.get(dataset, LATEST_MS)
+                self._first_write_ms[dataset] = min(run.start_ms or 0, first_ms)
+        named = self._known | self._first_write_ms.keys()
+        self._named = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in named}
+
+    @staticmethod
+    def is_one(parts: Sequence[SqlExecution]) -> bool:
+        """Return whether an execution ended well, is not a micro-batch, and neither wrote data nor ran a command."""
+        return not any(
+            part.query_run_id
+            or part.failed
+            or part.end_ms is None
+            or _NO_READS.search(part.plan.partition(_END_OF_TREE)[0])
+            for part in parts
+        )
+
+    def new_of(self, run: RunState) -> RunState | None:
+        """Return the run with the datasets that no earlier query read; ``None`` if there are none."""
+        inputs = {
+            dataset: state
+            for dataset, state in run.inputs.items()
+            if dataset not in self._known
+            and (run.start_ms or 0) < self._first_write_ms.get(dataset, LATEST_MS)
+            and self._named.isdisjoint((dataset.namespace, folder) for folder in parent_folders(dataset.name))
+        }
+        self._known |= inputs.keys()
+        return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
+
+
+def _in_time(runs: Sequence[RunState], added: Iterable[RunState]) -> tuple[RunState, ...]:
+    """Return runs in the order of their events, with each of the added ones before the first that began later."""
+    begun_ms = list(accumulate((run.start_ms or 0 for run in runs), max))
+    before: dict[int, list[RunState]] = {}
+    for run in added:
+        place = bisect_right(begun_ms, run.start_ms or 0)
+        index = runs[place].index if place < len(runs) else runs[-1].last_index + 1
+        before.setdefault(place, []).append(structs.replace(run, index=index, last_index=index))
+    if not before:
+        return tuple(runs)
+    merged = [item for place, run in enumerate(runs) for item in (*before.get(place, ()), run)]
+    return (*merged, *before.get(len(runs), ()))
+
+
+def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
+    found: dict[Moment, set[str]] = {}
+    for run in runs:
+        for moment in moments_of(run) if run.is_query and not run.failure and not run.refused else ():
+            found.setdefault(moment, set()).add(run.run_id)
+    return found
+
+
+def _lacks_columns(run: RunState) -> bool:
+    """Return whether a column of an output has no direct column lineage, as far as schemas are known."""
+    return any(
+        state.schema is None or not direct_columns(state).issuperset(field_names(state.schema))
+        for _, state in run.written
+    )
+
+
+# -- unreported tables
+
+_SEPARATOR = re.compile(r"(?:\.db)?/|\.")
+
+
+def unreported_tables(
+    logged: LoggedApplication, application: Application, symlinks: Mapping[DatasetId, DatasetId]
+) -> tuple[str, ...]:
+    """Return the tables that plans of writing executions name but no event of the application does.
+
+    Only tables outside the session's catalogue are compared, by table and database: events spell the rest as the
+    catalogue does.
+    """
+    datasets = {dataset for run in application.runs for dataset in (*run.inputs, *run.outputs)}
+    datasets |= {symlinks[dataset] for dataset in datasets if dataset in symlinks}
+    known = {tail for dataset in datasets for tail in _tails(dataset.name)}
+    named = PlanDatasets.of(execution.plan for execution in logged.executions.values() if _wrote_data(execution))
+    tables = {dataset.table for dataset in (*named.sources, *named.sinks) if dataset.table.count(".") > 1}
+    return tuple(table for table in sorted(tables) if known.isdisjoint(_tails(table)))
+
+
+def _tails(name: str) -> set[str]:
+    """Return ``database/table`` of a name or path, and that of the table behind an Iceberg metadata table.
+
+    ``db.orders.snapshots``, for example, may be a table or metadata of ``db.orders``.
+    """
+    spellings = (name, table_and_selector(name, "")[0])
+    return {"/".join(_SEPARATOR.split(spelling.lower().rstrip("/"))[-2:]) for spelling in spellings}

@@ -1,0 +1,318 @@
+"""Names of the datasets in physical plans: those that events give them, else those that OpenLineage would give them.
+
+OpenLineage names a file or table by its location, with the table of a metastore's warehouse as symlink.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from airflow_provider_spark_datahub.conversion.columns.facet import ColumnId
+from airflow_provider_spark_datahub.conversion.columns.sql import DatabaseTables
+from airflow_provider_spark_datahub.conversion.datasets import (
+    FALLBACK_PLATFORM,
+    METADATA_TABLES,
+    table_and_selector,
+    without_partition_folders,
+)
+from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    JDBC_CATALOG,
+    KAFKA,
+    PlanDataset,
+    PlanDatasets,
+    place_of,
+)
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_DATES = (
+    (re.compile(r"\d{4}-\d{2}-\d{2}"), "%Y-%m-%d"),
+    (re.compile(r"\d{2}\.\d{2}\.\d{4}"), "%d.%m.%Y"),
+    (re.compile(r"\d{8}"), "%Y%m%d"),
+)
+_PARTITION = re.compile(r"[^/=]+=[^/]*")
+_POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
+_ICEBERG_CATALOGS = "org.apache.iceberg."
+# How plans show that a table is Delta's: its log, its kind of list of files, its description, or its provider.
+# Their paths have no brackets: a search that fails stops where the next one begins, however long the text is.
+_DELTA_LOG = re.compile(r"/_delta_log\b")
+_DELTA_FILES = re.compile(
+    r"\b(?:Tahoe|PreparedDelta|CdcAdd)\w{0,40}Index ?\[(?P<files>[^,\[\]\n]+)[,\]]"
+    r"|\bDeltaTableV2\([^,(\n]*,(?P<table>[^,(\n]+),"
+)
+_DELTA_PROVIDER = re.compile(r"\bDeltaCatalog@\w+, (?P<created>[\w.]+), ")
+_BEFORE_A_PATH = re.compile(r"[\s,\[(=]")
+_LONGEST_PATH = 4096
+# A scan of a Delta table's changes: from Delta's table functions and readers, or from the files of a stream.
+_CHANGED_FILES = re.compile(
+    r"(?:Scan DeltaCDFRelation\([^,]{0,200}?\bSnapshot\(path="
+    r"|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
+    r"(?P<path>[^,\]\n]+?)(?:/_delta_log)?[,\]]",
+    re.MULTILINE,
+)
+_CATALOG = "spark.sql.catalog."
+_SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
+
+
+class NamedDataset(NamedTuple):
+    """OpenLineage's name of a dataset.
+
+    :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name the dataset.
+    """
+
+    id: DatasetId
+    facets: Mapping[str, Any] = {}
+
+
+class PlanNames:
+    """Names of the datasets in an application's plans.
+
+    :param runs: the application's runs by its events, if it has events.
+    :param symlinks: tables behind paths, by these events.
+    """
+
+    def __init__(
+        self,
+        logged: LoggedApplication,
+        runs: Sequence[RunState] = (),
+        symlinks: Mapping[DatasetId, DatasetId] | None = None,
+    ) -> None:
+        self._logged = logged
+        self._default_fs, self._properties = logged.default_fs, logged.properties
+        self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := logged.properties.get(name))), "")
+        self.states: list[tuple[DatasetId, DatasetState]] = [
+            item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
+        ]
+        tables = (symlinks or {}).values()
+        # The same name on two platforms does not show which of them a plan means.
+        is_clear = len({table.namespace for table in tables}) == 1
+        self._reported_tables = {table.name: table for table in tables} if is_clear else {}
+        self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
+
+    def id_of(self, named: PlanDataset) -> DatasetId | None:
+        """Return the name of a dataset; ``None`` if the catalogue or database of a table is not known."""
+        found = self.of(named)
+        return found.id if found is not None else None
+
+    def column(self, source: ColumnSource) -> ColumnId | None:
+        """Return the name of a column; ``None`` if its dataset has none, or is a metadata table with other columns."""
+        dataset = self.id_of(source.dataset)
+        is_metadata = table_and_selector(source.dataset.table, "")[1].lower() in METADATA_TABLES
+        return ColumnId(dataset, source.column) if dataset is not None and not is_metadata else None
+
+    def of(self, named: PlanDataset) -> NamedDataset | None:
+        """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
+        if named.topic:
+            return NamedDataset(DatasetId(KAFKA, named.topic))
+        if named.relation:
+            return None
+        path = location_of(named.path, self._default_fs) if named.path else None
+        if path is not None and path in self._reported:
+            return NamedDataset(path)
+        if not named.table:
+            return NamedDataset(dataset_of(named.path, self._default_fs)) if path is not None else None
+        table = self._reported_table(named.table)
+        return NamedDataset(table) if table is not None else self._table(named)
+
+    def _reported_table(self, table: str) -> DatasetId | None:
+        """Return the table that events name so, with or without the catalogue in front of it."""
+        rest = table.partition(".")[2]
+        found = self._reported_tables.get(table) or self._reported_tables.get(rest)
+        # A catalogue may be a database.
+        return found or (self._tables_of_databases.find(rest) if "." in rest else None)
+
+    @cached_property
+    def _tables_of_databases(self) -> DatabaseTables:
+        return DatabaseTables(self._reported)
+
+    # -- names by the rules of OpenLineage
+
+    def _table(self, named: PlanDataset) -> NamedDataset | None:
+        table = self._with_catalog(named)
+        catalog, _, rest = table.partition(".")
+        if "." not in rest:
+            return self._session_table(named)
+        settings = {
+            name: self._properties.get(f"{_CATALOG}{catalog}{name}", "") for name in ("", ".type", ".url", ".warehouse")
+        }
+        if settings[""] == JDBC_CATALOG:
+            database = _POSTGRES.match(settings[".url"])
+            host = f"postgres://{database['host'].lower()}" if database is not None else ""
+            return NamedDataset(DatasetId(host, f"{database['name']}.{rest}")) if database is not None else None
+        warehouse = settings[".warehouse"].rstrip("/")
+        if not warehouse or settings[".type"] not in ("", "hadoop"):
+            return None
+        # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
+        table = table_and_selector(rest, "")[0]
+        location = location_of(f"{warehouse}/{table.replace('.', '/')}", self._default_fs)
+        is_iceberg = settings[""].startswith(_ICEBERG_CATALOGS)
+        return _described(location, self._uri(warehouse), table, "iceberg" if is_iceberg else "")
+
+    def _with_catalog(self, named: PlanDataset) -> str:
+        """Return the table's name with its catalogue, if the plan names the class of exactly one catalogue instead."""
+        catalogs = [
+            name.removeprefix(_CATALOG)
+            for name, value in self._properties.items()
+            if value == named.catalog_class and name.startswith(_CATALOG) and "." not in name.removeprefix(_CATALOG)
+        ]
+        is_session = named.table.count(".") != 1 or catalogs == ["spark_catalog"] or len(catalogs) != 1
+        return named.table if is_session else f"{catalogs[0]}.{named.table}"
+
+    def _session_table(self, named: PlanDataset) -> NamedDataset | None:
+        warehouse, locations = self._places
+        path = locations.get(named.table) or _table_path(named.path)
+        if not path and warehouse:
+            path = f"{warehouse}{place_of(named.table)}"
+        if not path:
+            return None
+        location = location_of(path, self._default_fs)
+        framework = "delta" if not self._delta_tables.isdisjoint((location, named.table)) else ""
+        if named.catalog_class.startswith(_ICEBERG_CATALOGS):
+            framework = "iceberg"
+        warehouse = _warehouse_of(named.table, path)
+        if self._metastore:
+            catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://")
+            return _described(location, catalog, named.table, framework)
+        return _described(location, self._uri(warehouse), named.table, framework) if warehouse else _described(location)
+
+    @cached_property
+    def _places(self) -> tuple[str, dict[str, str]]:
+        """The warehouse, and the places of tables: one execution may name a table with its location, others without."""
+        warehouse = self._properties.get("spark.sql.warehouse.dir", "").rstrip("/")
+        locations: dict[str, str] = {}
+        for execution in self._logged.executions.values():
+            for dataset in PlanDatasets.of([execution.plan]).all:
+                if dataset.table and dataset.path:
+                    location = _table_path(dataset.path)
+                    locations.setdefault(dataset.table, location)
+                    warehouse = warehouse or _warehouse_of(dataset.table, location)
+        return warehouse, locations
+
+    @cached_property
+    def _delta_tables(self) -> set[DatasetId | str]:
+        plans = [execution.plan for execution in self._logged.executions.values() if "elta" in execution.plan]
+        paths = {location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)}
+        return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
+
+    def _uri(self, warehouse: str) -> str:
+        dataset = location_of(warehouse, self._default_fs)
+        return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
+
+
+def _described(dataset: DatasetId, catalog: str = "", table: str = "", framework: str = "") -> NamedDataset:
+    identifier = {"namespace": catalog, "name": table, "type": "TABLE"}
+    facets: dict[str, Any] = {"symlinks": {"identifiers": [identifier]}} if table else {}
+    return NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
+
+
+def _delta_paths(plan: str) -> Iterator[str]:
+    """Yield the paths of the Delta tables that a plan shows."""
+    for found in _DELTA_LOG.finditer(plan):
+        if path := _BEFORE_A_PATH.split(plan[max(0, found.start() - _LONGEST_PATH) : found.start()])[-1]:
+            yield path
+    for found in _DELTA_FILES.finditer(plan):
+        yield found[found.lastgroup or 0]
+
+
+def _created_by_delta(plan: str) -> Iterator[str]:
+    """Yield the names of the tables that a plan creates with Delta as their provider."""
+    for line in plan.splitlines() if "),Some(delta)," in plan else ():
+        found = _DELTA_PROVIDER.search(line)
+        properties = line.find("TableSpec(Map(", found.end()) if found is not None else -1
+        if found is not None and properties >= 0 and line.find("),Some(delta),", properties) >= 0:
+            yield found["created"]
+
+
+def _table_path(path: str) -> str:
+    """Return the path of a table from that of a partition."""
+    whole = path.removesuffix("/")
+    table = without_partition_folders(whole, _PARTITION)
+    return path if table == whole else table
+
+
+def _warehouse_of(table: str, path: str) -> str:
+    """Return the warehouse if the table is where a metastore puts its tables; empty if it is elsewhere."""
+    return path.removesuffix(place_of(table)) if path.endswith(place_of(table)) else ""
+
+
+# -- paths
+
+
+def change_feeds(logged: LoggedApplication) -> set[DatasetId]:
+    """Return the Delta tables whose changes an application reads."""
+    plans = [execution.plan for execution in logged.executions.values() if "_change_type" in execution.plan]
+    return {dataset_of(path, logged.default_fs) for plan in plans for path in _CHANGED_FILES.findall(plan)}
+
+
+def location_of(path: str, default_fs: str) -> DatasetId:
+    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``.
+
+    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
+    """
+    matched = _SCHEME.match(path)
+    if matched is None:
+        # The Java listener takes HDFS if the file system is not known.
+        scheme, _, host = default_fs.rstrip("/").partition("://")
+        namespace = f"{scheme}://{host}" if host else scheme.rstrip(":") or FALLBACK_PLATFORM
+        return DatasetId(namespace, _trimmed(path))
+    scheme, rest = matched["scheme"], path[matched.end() :]
+    if not rest.startswith("//"):
+        return DatasetId(scheme, _trimmed(rest))
+    host, slash, below = rest[2:].partition("/")
+    return DatasetId(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
+
+
+def dataset_of(path: str, default_fs: str) -> DatasetId:
+    """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
+
+    The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
+    """
+    location = location_of(path, default_fs)
+    folders = location.name.split("/")
+    while len(folders) > 2 and (number := _partition_folders(folders)):
+        folders = folders[:-number]
+    return DatasetId(location.namespace, "/".join(folders) or "/")
+
+
+def _partition_folders(folders: Sequence[str]) -> int:
+    """Return how many folders at the end of a path are one partition."""
+    last = folders[-1]
+    if last.count("=") == 1 or _is_date(last) or _is_month(last):
+        return 1
+    for number, pattern in ((2, "%Y%m"), (3, "%Y%m%d")):
+        if len(folders) > number + 1 and _parses("".join(folders[-number:]), pattern):
+            return number
+    return 0
+
+
+def _is_month(folder: str) -> bool:
+    return any(_parses(folder, pattern) for pattern in ("%Y%m", "%Y-%m"))
+
+
+def _is_date(folder: str) -> bool:
+    """Return whether a folder is a date, with or without a time."""
+    for expression, pattern in _DATES:
+        for found in expression.finditer(folder):
+            if _parses(found[0], pattern):
+                rest = folder.replace(found[0], "", 1).replace("T", "", 1).replace("Z", "", 1)
+                return not re.sub(r"[\s:.\d-]", "", rest)
+    return False
+
+
+def _parses(text: str, pattern: str) -> bool:
+    """Return whether a text is a date of the pattern, with leading zeros."""
+    try:
+        return datetime.strptime(text, pattern).replace(tzinfo=UTC).strftime(pattern) == text
+    except ValueError:
+        return False
+
+
+def _trimmed(path: str) -> str:
+    return path.rstrip("/") or "/"
