@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,9 +33,6 @@ Reader = Callable[[str, object], Any]
 
 :raises SinkSettingsError: if the value is of another type.
 """
-
-_CREDENTIALS = re.compile(r"[\s:]+")
-_SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
 
 
 class Read:
@@ -109,13 +106,47 @@ class Read:
         raise SinkSettingsError.wrong_type(key, "an object", value)
 
 
-def mask_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return ``text`` with ``***`` in the place of each secret.
+def give(settings: dict[str, Any], name: str, value: object, place: str) -> None:
+    """Add a setting that is given beside the object of settings, unless the value is empty.
+
+    :param place: where it is given, for the error.
+    :raises SinkSettingsError: if it is in both places.
+    """
+    if value:
+        if settings.get(name):
+            raise SinkSettingsError(f"{name!r} is given twice: in the extra, and as {place}. Leave one out.")
+        settings[name] = value
+
+
+_SECRET = re.compile(
+    r"password|secret|token|api_?key|credential|authorization|user\.info|jaas|\.pem$|oauthbearer\.config", re.IGNORECASE
+)
+_HEADERS = frozenset({"custom_headers", "customHeaders", "extra_headers"})
+"""Their names are the user's own."""
+_CREDENTIALS = re.compile(r"[\s:]+")
+_SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
+
+
+def mask_secrets(text: str, settings: object) -> str:
+    """Return ``text`` with ``***`` in the place of each secret in some settings, in case a server repeats them.
 
     Of ``Bearer TOKEN`` and ``USER:PASSWORD``, the second part is a secret as well.
     """
-    known = {part for secret in secrets for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
+    known = {part for secret in _secrets(settings) for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text
+
+
+def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _secrets(inner, is_secret=is_secret or name in _HEADERS or bool(_SECRET.search(str(name))))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _secrets(inner, is_secret=is_secret)
+    elif isinstance(value, str) and is_secret:
+        yield value
+    elif isinstance(value, str) and "@" in value and "://" in value:
+        yield value.partition("://")[2].rpartition("@")[0]

@@ -59,7 +59,7 @@ def test_every_key_of_acryl_datahubs_settings_is_known() -> None:
         ({"producer_config": {}}, "'producer_config' belongs into the object 'connection'"),
         (
             {"security_protocol": "SSL", "connection": {"producer_config": {"security.protocol": "canary-1"}}},
-            "'security.protocol' is given twice: in the object 'connection', and as field 'security_protocol'",
+            "'security.protocol' is given twice: in the extra, and as field 'security_protocol'",
         ),
         ({"connection": {"schema_registry": "x"}}, r"object 'connection': 'schema_registry'\. Did you mean 'schema_re"),
         ({"connection": "canary-1"}, "'connection' .* must be an object, not str"),

@@ -32,8 +32,8 @@ def test_the_transport_comes_from_the_connection(
     ("host", "password", "extra", "message"),
     [
         (None, None, {}, "no host"),
-        ("http://a", None, {"url": "http://b"}, "URL is given twice"),
-        ("http://a", "canary-1", {"auth": {"type": "api_key", "apiKey": "canary-2"}}, "key is given twice"),
+        ("http://a", None, {"url": "http://b"}, "'url' is given twice"),
+        ("http://a", "canary-1", {"auth": {"type": "api_key", "apiKey": "canary-2"}}, "'auth' is given twice"),
         ("http://a", None, {"type": "console"}, "Configure the transport 'console' in the extra alone"),
         (None, None, {"type": "async_http", "url": "http://a"}, "'async_http' .* does not report which events arrived"),
         (None, None, {"type": "composite", "transports": [{"type": "kafka"}]}, "'kafka' within 'composite' does not"),

@@ -196,7 +196,7 @@ class BoundedAdapter(HTTPAdapter):
             return Failure(FailureKind.MISCONFIGURED, text)
         if answer.is_page and answer.status < 300:
             return Failure(FailureKind.MISCONFIGURED, f"HTTP {answer.status} with a web page: this is another server")
-        return None
+        return refusal(answer) if answer.status >= 400 else None
 
     def _read(self, response: requests.Response, largest: int) -> Answer:
         # Each byte as it comes. Versions of urllib3 before 2.2 wait for a whole piece.
@@ -224,7 +224,29 @@ class BoundedAdapter(HTTPAdapter):
         return Answer(response, body, ended)
 
 
-def retry_after(response: requests.Response) -> float | None:
+def refusal(answer: Answer) -> Failure:
+    """Return the failure that an answer with an HTTP status from 400 stands for."""
+    text = f"HTTP {answer.status}: {_explanation(answer)}"
+    return Failure(FailureKind.from_http_status(answer.status), text, _retry_after(answer.response))
+
+
+def _explanation(answer: Answer) -> str:
+    """Return the server's explanation of a failure: the message of its JSON, else the text."""
+    text = "" if answer.is_page else answer.content.decode(errors="replace")
+    body = decoded(answer.content)
+    if isinstance(body, dict):
+        text = str(body.get("message") or body.get("error") or text)
+    return text.strip() or answer.response.reason or "no explanation"
+
+
+def decoded(content: bytes) -> Any:
+    """Return the JSON in a body; ``None`` if it is something else, or nested too deep."""
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return msgspec.json.decode(content)
+    return None
+
+
+def _retry_after(response: requests.Response) -> float | None:
     """Return the header ``Retry-After`` in seconds; it holds seconds or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isdecimal():
@@ -235,10 +257,14 @@ def retry_after(response: requests.Response) -> float | None:
         return None
 
 
-def network_failure(error: requests.RequestException) -> Failure:
-    """Return the failure of a request without an answer."""
+def failure_of(error: BaseException) -> Failure:
+    """Return the failure that an exception of a request stands for."""
     text = _innermost(error)
     match error:
+        case AnswerError():
+            return error.failure
+        case requests.HTTPError(response=requests.Response() as response):
+            return refusal(Answer(response, response.content, whole=True))
         case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {text}")
         case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema():
@@ -247,7 +273,11 @@ def network_failure(error: requests.RequestException) -> Failure:
             return Failure(FailureKind.UNREACHABLE, text)
         case requests.Timeout():
             return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {text}")
-    return Failure(FailureKind.UNAVAILABLE, text)
+        case requests.RequestException():
+            return Failure(FailureKind.UNAVAILABLE, text)
+        case OSError() if not isinstance(error, ConnectionError | TimeoutError):
+            return Failure(FailureKind.MISCONFIGURED, str(error))  # a certificate file that is missing or unreadable
+    return Failure(FailureKind.UNAVAILABLE, str(error))
 
 
 def _reason(error: BaseException) -> BaseException:

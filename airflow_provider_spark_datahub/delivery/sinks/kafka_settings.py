@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, mask_secrets
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read, Reader, give, mask_secrets
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
 _DEFAULT_TOPIC = "MetadataChangeProposal_v1"  # where DataHub's metadata change consumer reads proposals by default
@@ -51,81 +48,34 @@ class KafkaSettings:
             raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
         top = Read.extra(connection.extra, _EXTRA)
         inner = Read.extra(top.get("connection", {}), _CONNECTION, "extra, object 'connection'")
-        inner = _with_form({name: top[name] for name in _FORM if name in top}, inner)
-        bootstrap = _bootstrap(connection.host, connection.port, inner.pop("bootstrap", None))
-        producer = _with_password(inner.pop("producer_config", {}), connection.login, connection.password)
+        producer, registry = inner.setdefault("producer_config", {}), inner.setdefault("schema_registry_config", {})
+        brokers = (connection.host or "").strip()
+        give(inner, "bootstrap", f"{brokers}:{connection.port}" if brokers and connection.port else brokers, "host")
+        if "bootstrap" not in inner:
+            raise SinkSettingsError("The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092.")
+        give(inner, "schema_registry_url", top.get("schema_registry_url"), "field 'schema_registry_url'")
+        if "schema_registry_password" in top:
+            user = f"{top.get('schema_registry_login', '')}:{top['schema_registry_password']}"
+            give(registry, "basic.auth.user.info", user, "field 'schema_registry_password'")
+        for name, option in _FORM_OPTIONS.items():
+            give(producer, option, top.get(name), f"field {name!r}")
+        give(producer, "sasl.username", connection.login, "login")
+        give(producer, "sasl.password", connection.password, "password")
+        if (connection.login or connection.password) and "security.protocol" not in producer:
+            raise SinkSettingsError(
+                "The connection has a login or a password, but 'producer_config' in its extra names no "
+                "'security.protocol' that uses them: e.g. SASL_SSL, with its 'sasl.mechanism'."
+            )
         if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
             raise SinkSettingsError("'acks' in producer_config must not be 0: Kafka would confirm nothing.")
-        topic = top.get("topic_routes", {}).get(_PROPOSALS, _DEFAULT_TOPIC)
-        return cls(bootstrap=bootstrap, producer_config=producer, topic=topic, **inner)
+        return cls(topic=top.get("topic_routes", {}).get(_PROPOSALS, _DEFAULT_TOPIC), **inner)
 
     def redact(self, text: str) -> str:
         """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
-        return mask_secrets(text, self._secrets())
-
-    def _secrets(self) -> Iterator[str]:
-        for options in (self.producer_config, self.schema_registry_config):
-            for name, value in options.items():
-                if isinstance(value, str) and _SECRET.search(name):
-                    yield value
-                elif isinstance(value, str) and "://" in value:
-                    yield from _password_in(value)
-        yield from _password_in(self.schema_registry_url or "")
+        return mask_secrets(text, [self.producer_config, self.schema_registry_config, self.schema_registry_url])
 
 
 _PROPOSALS = "MetadataChangeProposal"
-_SECRET = re.compile(r"password|secret|token|user\.info|jaas|credential|\.pem$|oauthbearer\.config", re.IGNORECASE)
-
-
-def _password_in(url: str) -> Iterator[str]:
-    with suppress(ValueError):
-        if secret := urlsplit(url).password:
-            yield secret
-
-
-def _bootstrap(host: str | None, port: int | None, in_extra: str | None) -> str:
-    brokers = (host or "").strip()
-    if brokers and in_extra:
-        raise SinkSettingsError("The brokers are given twice: as host, and as 'bootstrap' in the extra. Leave one out.")
-    if brokers and port:
-        brokers = f"{brokers}:{port}"
-    if not (brokers or in_extra):
-        raise SinkSettingsError("The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092.")
-    return brokers or str(in_extra)
-
-
-def _with_password(producer: dict[str, Any], login: str | None, password: str | None) -> dict[str, Any]:
-    for name, value in (("sasl.username", login), ("sasl.password", password)):
-        if value and name in producer:
-            raise SinkSettingsError(f"{name!r} is given twice: in producer_config, and as a field of the connection.")
-    if not (login or password):
-        return producer
-    if "security.protocol" not in producer:
-        raise SinkSettingsError(
-            "The connection has a login or a password, but 'producer_config' in its extra names no "
-            "'security.protocol' that uses them: e.g. SASL_SSL, with its 'sasl.mechanism'."
-        )
-    given = {"sasl.username": login, "sasl.password": password}
-    return {**producer, **{name: value for name, value in given.items() if value}}
-
-
-def _with_form(form: Mapping[str, str], inner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object ``connection`` with the fields of the form."""
-    registry, producer = dict(inner.get("schema_registry_config", {})), dict(inner.get("producer_config", {}))
-    given: list[tuple[str, dict[str, Any], str, str]] = []
-    if "schema_registry_password" in form:
-        user = f"{form.get('schema_registry_login', '')}:{form['schema_registry_password']}"
-        given.append(("schema_registry_password", registry, "basic.auth.user.info", user))
-    given += [(name, producer, option, form[name]) for name, option in _FORM_OPTIONS.items() if name in form]
-    merged = dict(inner)
-    if "schema_registry_url" in form:
-        given.append(("schema_registry_url", merged, "schema_registry_url", form["schema_registry_url"]))
-    for name, options, option, value in given:
-        if option in options:
-            raise SinkSettingsError(f"{option!r} is given twice: in the object 'connection', and as field {name!r}.")
-        options[option] = value
-    configs = {"schema_registry_config": registry, "producer_config": producer}
-    return {**merged, **{name: options for name, options in configs.items() if options}}
 
 
 def _routes(key: str, value: object) -> dict[str, str]:

@@ -22,12 +22,7 @@ from airflow_provider_spark_datahub.conversion import as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
 from airflow_provider_spark_datahub.delivery.sink import RawEvent
-from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
-    AnswerError,
-    BoundedAdapter,
-    network_failure,
-    retry_after,
-)
+from airflow_provider_spark_datahub.delivery.sinks.http_adapter import BoundedAdapter, failure_of
 from airflow_provider_spark_datahub.delivery.sinks.openlineage_settings import OpenLineageSettings
 
 _ONE_ATTEMPT = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
@@ -65,12 +60,8 @@ class EventTransport:
             # Its annotation names openlineage-python's classes, but it takes a dict as well.
             emit: Any = self._transport.emit
             call_library(lambda: emit(event), requests.RequestException)
-        except requests.HTTPError as error:
-            return self._refusal(error)
-        except AnswerError as error:
-            return error.failure.for_log(self._settings.redact)
         except requests.RequestException as error:
-            return network_failure(error).for_log(self._settings.redact)
+            return failure_of(error).for_log(self._settings.redact)
         except LibraryError as error:
             return self._failure(FailureKind.UNAVAILABLE, str(error))
         return True
@@ -107,16 +98,8 @@ class EventTransport:
         report = reports[0]
         return None if report is None else self._failure(FailureKind.from_kafka_error(report), report.str())
 
-    def _refusal(self, error: requests.HTTPError) -> Failure:
-        answer = error.response
-        if answer is None:
-            return self._failure(FailureKind.UNAVAILABLE, str(error))
-        status = answer.status_code
-        kind = FailureKind.from_http_status(status)
-        return self._failure(kind, f"HTTP {status}: {answer.text.strip() or answer.reason}", retry_after(answer))
-
-    def _failure(self, kind: FailureKind, text: str, wait: float | None = None) -> Failure:
-        return Failure(kind, text, wait).for_log(self._settings.redact)
+    def _failure(self, kind: FailureKind, text: str) -> Failure:
+        return Failure(kind, text).for_log(self._settings.redact)
 
 
 def _http_transports(transport: Transport) -> Iterator[HttpTransport]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, mask_secrets
+from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, give, mask_secrets
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 
 
@@ -46,21 +45,17 @@ class OpenLineageSettings:
                 )
             return cls(transport)
         if address:
-            if "url" in transport:
-                raise SinkSettingsError("The URL is given twice: as host, and as 'url' in the extra. Leave one out.")
             url = address if "://" in address else f"{connection.schema or 'http'}://{address}"
-            transport["url"] = f"{url}:{connection.port}" if connection.port else url
+            give(transport, "url", f"{url}:{connection.port}" if connection.port else url, "host")
         if not transport.get("url"):
             raise SinkSettingsError("The connection has no host: give the backend's URL, e.g. http://marquez:5000.")
         if password:
-            if "auth" in transport:
-                raise SinkSettingsError("The key is given twice: as password, and as 'auth' in the extra.")
-            transport["auth"] = {"type": "api_key", "apiKey": password.strip()}
+            give(transport, "auth", {"type": "api_key", "apiKey": password.strip()}, "password")
         return cls(transport)
 
     def redact(self, text: str) -> str:
         """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
-        return mask_secrets(text, _secrets(self.transport))
+        return mask_secrets(text, self.transport)
 
 
 _ANSWER_LATER = {"async_http", "datadog"}
@@ -90,21 +85,3 @@ def _types(transport: Mapping[str, Any]) -> Iterator[str]:
     for inner in [*(nested.values() if isinstance(nested, Mapping) else nested), transport.get("transport")]:
         if isinstance(inner, Mapping):
             yield from _types(inner)
-
-
-_SECRET = re.compile(r"password|secret|token|api_?key|credential|authorization|user\.info", re.IGNORECASE)
-
-
-def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            # The headers' names are the user's own.
-            of_headers = name in ("custom_headers", "customHeaders")
-            yield from _secrets(inner, is_secret=is_secret or of_headers or bool(_SECRET.search(str(name))))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _secrets(inner, is_secret=is_secret)
-    elif isinstance(value, str) and is_secret:
-        yield value
-    elif isinstance(value, str) and "@" in value and "://" in value:
-        yield value.partition("://")[2].rpartition("@")[0]

@@ -33,7 +33,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,9 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     Answer,
     AnswerError,
     BoundedAdapter,
-    network_failure,
-    retry_after,
+    decoded,
+    failure_of,
+    refusal,
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 from airflow_provider_spark_datahub.printable import counted
@@ -160,9 +161,9 @@ class GmsClient:
                 return None
             failure = error.failure
         except OSError as error:
-            failure = _failure_of(error)
+            failure = failure_of(error)
         else:
-            answer = _decoded(content)
+            answer = decoded(content)
             if answer is not None:
                 return answer
             failure = Failure(FailureKind.MISCONFIGURED, f"its answer is not JSON: {_NOT_GMS}")
@@ -175,7 +176,7 @@ class GmsClient:
                 log.debug("POST %d bytes to %s (Rest.li)", len(body), self._settings.server)
                 self._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
         except OSError as error:
-            return _failure_of(error)
+            return failure_of(error)
         return None
 
     def _post_openapi(self, proposals: Sequence[Proposal]) -> Failure | None:
@@ -297,15 +298,15 @@ class _GmsAdapter(BoundedAdapter):
             return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with {_excerpt(answer)}: {_NOT_GMS}")
         if status < 400:
             return super().failure(request, answer)
-        kind = FailureKind.from_http_status(status)
+        failure = refusal(answer)
         # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
-        if kind is FailureKind.REJECTED and answer.is_page and status != 413:
-            kind = FailureKind.MISCONFIGURED
-        return Failure(kind, f"HTTP {status}: {_explanation(answer)}", retry_after(answer.response))
+        if failure.kind is FailureKind.REJECTED and answer.is_page and status != 413:
+            failure = replace(failure, kind=FailureKind.MISCONFIGURED)
+        return failure
 
     def _acknowledges(self, request: requests.PreparedRequest, answer: Answer) -> bool:
         """Return whether a write was acknowledged; the module's docstring lists the answers of GMS."""
-        url, body = request.url or "", _decoded(answer.content)
+        url, body = request.url or "", decoded(answer.content)
         if _ENTITIES in url:
             entities = [] if answer.status == 202 and not answer.content else body
             self.named_nothing = self.named_nothing or entities == []
@@ -324,42 +325,12 @@ def _excerpt(answer: Answer) -> str:
     return f"the text {start!r}" if start else "an empty answer"
 
 
-def _explanation(answer: Answer) -> str:
-    """Return the server's explanation of a failure: the message of its JSON, else the text."""
-    text = "" if answer.is_page else answer.content.decode(errors="replace")
-    body = _decoded(answer.content)
-    if isinstance(body, dict):
-        text = str(body.get("message") or body.get("error") or text)
-    return text.strip() or answer.response.reason or "no explanation"
-
-
-def _decoded(content: bytes) -> Any:
-    """Return the JSON in a body; ``None`` if it is something else, or nested too deep."""
-    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return msgspec.json.decode(content)
-    return None
-
-
 def _has_urn(entity: object) -> bool:
     return isinstance(entity, dict) and _is_urn(entity.get("urn"))
 
 
 def _is_urn(value: object) -> bool:
     return isinstance(value, str) and value.startswith("urn:li:")
-
-
-def _failure_of(error: BaseException) -> Failure:
-    """Classify an exception of a request."""
-    match error:
-        case AnswerError():
-            return error.failure
-        case requests.RequestException():
-            return network_failure(error)
-        case ConnectionError() | TimeoutError():
-            return Failure(FailureKind.UNAVAILABLE, str(error))
-        case OSError():  # a certificate file that is missing or unreadable
-            return Failure(FailureKind.MISCONFIGURED, str(error))
-    return Failure(FailureKind.UNAVAILABLE, str(error))
 
 
 def _failure_of_emitter(error: BaseException) -> Failure:
@@ -374,4 +345,4 @@ def _failure_of_emitter(error: BaseException) -> Failure:
             return Failure(FailureKind.UNAVAILABLE, str(cause))
         case ConfigurationError():
             return Failure(FailureKind.MISCONFIGURED, str(cause))
-    return _failure_of(cause)
+    return failure_of(cause)

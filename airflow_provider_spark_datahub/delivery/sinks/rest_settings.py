@@ -77,7 +77,8 @@ class RestSettings:
         A server may repeat them.
         """
         in_environment = os.environ.get("DATAHUB_SYSTEM_CLIENT_SECRET", "")
-        return mask_secrets(text, [self.token or "", in_environment, *self.extra_headers.values()])
+        secrets = {"token": self.token, "secret": in_environment, "extra_headers": self.extra_headers}
+        return mask_secrets(text, secrets)
 
 
 def _headers(key: str, value: object) -> dict[str, str]:
