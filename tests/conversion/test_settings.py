@@ -1,4 +1,4 @@
-"""The converter's settings from plain values."""
+"""The converter's settings from plain values, under our names and those of the Java listener, its converter and GMS."""
 
 from __future__ import annotations
 
@@ -7,64 +7,37 @@ from typing import Any
 import pytest
 from datahub.metadata.schema_classes import FabricTypeClass
 
-from airflow_provider_spark_datahub.conversion.setting_names import SettingsError
-from airflow_provider_spark_datahub.conversion.settings import (
-    ENVIRONMENTS,
-    LineageSettings,
-    PathSpec,
-)
-
-JOB_URN = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
-
-FROM_TEXT: dict[str, tuple[str, Any]] = {
-    "max_string_length": ("5000", 5_000),
-    "capture_evidence": ("true", True),
-    "capture_streaming": ("true", True),
-    "capture_lost_executions": ("true", True),
-    "capture_from_event_log": ("true", True),
-    "capture_columns_from_sql": ("true", True),
-    "capture_operations": ("true", True),
-    "dataset_details": ("owners,tags", ("owners", "tags")),
-    "capture_test_results": ("true", True),
-    "orchestrator": (" spark ", "spark"),
-    "pipeline_name": ("shop", "shop"),
-    "platform_instance": ("eu", "eu"),
-    "owners": ("jane, urn:li:corpGroup:data ,", ("jane", "urn:li:corpGroup:data")),
-    "tags": ("daily,spark", ("daily", "spark")),
-    "domains": ("urn:li:domain:sales", ("urn:li:domain:sales",)),
-    "coalesce_jobs": ("false", False),
-    "use_patch": ("TRUE", True),
-    "parent_job_urn": (JOB_URN, JOB_URN),
-    "enhanced_merge_into_extraction": ("yes", True),
-    "capture_spark_plan": ("1", True),
-    "env": ("dev", "DEV"),
-    "dataset_platform_instance": ("lake", "lake"),
-    "catalog_platforms": ('{"delta": "delta-lake"}', {"delta": "delta-lake"}),
-    "disable_symlink_resolution": ("true", True),
-    "lower_case_dataset_urns": ("true", True),
-    "default_schemas": ('{"redshift": "dev"}', {"redshift": "dev"}),
-    "path_specs": ('{"s3": ["s3://b/{table}"]}', (PathSpec("s3", ("s3://b/{table}",)),)),
-    "file_partition_regexp": ("/dt=.*", "/dt=.*"),
-    "datasets": ("schemas", "schemas"),
-    "capture_column_level_lineage": ("no", False),
-}
+from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, PathSpec
+from tests.cases import cases, tables
+from tests.conversion.builders import Json
 
 
-@pytest.mark.parametrize("option", sorted(LineageSettings.settable()))
-def test_every_setting_can_be_read_from_text(option: str) -> None:
-    text, expected = FROM_TEXT[option]
-    assert getattr(LineageSettings.from_mapping({option: text}), option) == expected
-    assert expected != getattr(LineageSettings(), option)
+def read(*layers: Any) -> LineageSettings:
+    return LineageSettings.from_mapping(*layers)
 
 
-@pytest.mark.parametrize("option", FROM_TEXT)
-def test_values_that_were_read_can_be_read_again(option: str) -> None:
-    expected = FROM_TEXT[option][1]
-    assert getattr(LineageSettings.from_mapping({option: expected}), option) == expected
+def with_values(values: Json) -> LineageSettings:
+    """Return the settings with these plain values."""
+    typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return LineageSettings(**typed | {"path_specs": path_specs(values.get("path_specs", ()))})
 
 
-def test_no_value_means_the_default() -> None:
-    assert LineageSettings.from_mapping(dict.fromkeys(FROM_TEXT)) == LineageSettings()
+def path_specs(specs: Any) -> tuple[PathSpec, ...]:
+    return tuple(PathSpec(**spec | {"path_spec_list": tuple(spec.get("path_spec_list", ()))}) for spec in specs)
+
+
+@cases("settings", "settings_from_text")
+def test_every_setting_can_be_read_from_text_and_again(setting: str, text: str, expected: Any) -> None:
+    found, wanted = read({setting: text}), with_values({setting: expected})
+    assert found == wanted != LineageSettings()
+    assert read({setting: getattr(found, setting)}) == wanted
+
+
+def test_each_setting_has_a_case() -> None:
+    _, *rows = tables("settings")["settings_from_text"]
+    assert {row[0] for row in rows} == set(LineageSettings.settable())
+    assert read(dict.fromkeys(LineageSettings.settable())) == LineageSettings(), "no value means the default"
 
 
 def test_defaults_are_the_java_listeners() -> None:
@@ -77,81 +50,24 @@ def test_defaults_are_the_java_listeners() -> None:
 
 
 def test_environments_are_those_of_datahub() -> None:
-    names = {name for name in vars(FabricTypeClass) if name.isupper()}
-    assert set(ENVIRONMENTS) == names
+    assert set(ENVIRONMENTS) == {name for name in vars(FabricTypeClass) if name.isupper()}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"use_patches": True}, "unknown lineage setting 'use_patches'; did you mean 'use_patch'?"),
-        ({"platforminstance": "x"}, "did you mean 'platform_instance'?"),
-        ({7: 1}, "the name of a lineage setting must be text, not 7"),
-        ({"zzz": 1}, "known are capture_column_level_lineage, "),
-        ({"env": "PRODUCTION"}, "env is 'PRODUCTION', want one of DEV, TEST"),
-        ({"env": "PRODUCTION"}, "; did you mean 'PROD'?"),
-        ({"env": ""}, "env is '', want one of"),
-        ({"use_patch": "maybe"}, "use_patch is 'maybe', want true or false"),
-        ({"use_patch": 1}, "use_patch is 1, want true or false"),
-        ({"max_string_length": 99}, "max_string_length is 99, want a whole number of characters, 100 at least"),
-        ({"datasets": "all"}, "datasets is 'all', want one of none, keys, schemas"),
-        ({"datasets": "keys", "materializeDataset": False}, "datasets and materializeDataset are two spellings"),
-        ({"dataset_details": "owner"}, "dataset_details is 'owner', want some of documentation, owners, tags"),
-        ({"unnamed_as": "shop"}, "unknown lineage setting 'unnamed_as'"),
-        ({"pipeline_name": 7}, "pipeline_name is 7, want text"),
-        ({"tags": [1]}, "tags is [1], want a list of texts"),
-        ({"catalog_platforms": {"a": 1}}, "catalog_platforms is {'a': 1}, want an object of texts"),
-        ({"catalog_platforms": "a=b"}, "catalog_platforms is 'a=b', want JSON"),
-        ({"parent_job_urn": "task"}, "parent_job_urn is 'task', want the URN of a DataJob"),
-        ({"file_partition_regexp": "("}, "file_partition_regexp is '(', want a regular expression"),
-        ({"path_specs": ["x"]}, "path_specs is ['x'], want an object"),
-        ({"path_specs": {"s3": 1}}, "path_specs.s3 is 1, want {path_spec_list"),
-        (
-            {"path_specs": {"s3": {"a": {"path_spec": []}}}},
-            "unknown setting path_specs.s3.a.path_spec; did you mean 'path_spec_list'?",
-        ),
-        ({"path_specs": {"s3": {"env": "DEV", "zz": 1}}}, "unknown setting path_specs.s3.zz; known are env, "),
-        (
-            {"path_specs": {"s3": {"platform_instance": "a", "platformInstance": "b"}}},
-            "path_specs.s3.platformInstance contradicts path_specs.s3's other spelling of platform_instance",
-        ),
-        ({"path_specs": {"s3": {"a": {"env": "X"}}}}, "path_specs.s3.a.env is 'X', want one of"),
-        ({"path_specs": {"s3": "s3://b/t"}}, "path_specs.s3: the path spec 's3://b/t' has no folder {table}"),
-    ],
-)
+@cases("settings")
 def test_errors_name_the_mistake(options: Any, message: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        LineageSettings.from_mapping(options)
+        read(options)
     assert message in str(raised.value)
 
 
-PATTERN = "s3://b/{table}"
-
-
-@pytest.mark.parametrize(
-    ("spelled", "expected"),
-    [
-        ({"s3": PATTERN}, [PathSpec("s3", (PATTERN,))]),
-        ({"s3": {"path_spec_list": [PATTERN], "env": "dev"}}, [PathSpec("s3", (PATTERN,), env="DEV")]),
-        ({"s3": {"path_spec_list": PATTERN, "env": None}}, [PathSpec("s3", (PATTERN,))]),
-        (
-            {"s3": {"raw": {"platform_instance": "eu"}, "out": [PATTERN]}},
-            [PathSpec("s3", platform_instance="eu", alias="raw"), PathSpec("s3", (PATTERN,), alias="out")],
-        ),
-        (
-            {"s3": [{"env": "QA"}, {"path_spec_list": [PATTERN]}]},
-            [PathSpec("s3", env="QA"), PathSpec("s3", (PATTERN,))],
-        ),
-        ({"s3": PATTERN, "hive": {"env": "QA"}}, [PathSpec("s3", (PATTERN,)), PathSpec("hive", env="QA")]),
-    ],
-)
-def test_path_specs_are_read(spelled: Any, expected: list[PathSpec]) -> None:
-    assert LineageSettings.from_mapping({"path_specs": spelled}).path_specs == tuple(expected)
+@cases("settings")
+def test_path_specs_are_read(options: Json, expected: list[Json]) -> None:
+    assert read(options).path_specs == path_specs(expected)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)])
 def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
-    assert LineageSettings.from_mapping({"coalesce_jobs": text}).coalesce_jobs is expected
+    assert read({"coalesce_jobs": text}).coalesce_jobs is expected
 
 
 @pytest.mark.parametrize(
@@ -170,45 +86,135 @@ def test_the_flow_of_an_application_is_known_from_settings(pipeline_name: str | 
     assert {unnamed.flow_id(name) for name in names} == {expected}
 
 
-SHARED_INSTANCE = {"spark.datahub.metadata.pipeline.platformInstance": "eu"}
+@cases("settings")
+def test_later_layers_override_earlier_ones(layers: list[Json], expected: Json) -> None:
+    assert read(*layers) == with_values(expected)
+
+
+LIMIT = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
-    [
-        ([{"use_patch": True, "env": "DEV"}, {"use_patch": False}], {"env": "DEV"}),
-        ([{"use_patch": True}, {"use_patch": None}], {}),
-        ([{"spark.datahub.patch.enabled": "true"}, {"usePatch": False}], {}),
-        ([{"path_specs": {"s3": PATTERN}}, {"platform.hive.env": "QA"}], {"path_specs": (PathSpec("hive", env="QA"),)}),
-        # The instance of all tasks, and the flow name of one.
-        ([SHARED_INSTANCE, {"flow_name": "shop"}], {"pipeline_name": "eu.shop", "platform_instance": "eu"}),
-        ([{"pipeline_name": "all"}, {"flow_name": "shop"}], {"pipeline_name": "shop"}),
-        ([{"flow_name": "all"}, {"pipeline_name": "shop"}], {"pipeline_name": "shop"}),
-        ([{"databricks.cluster": "c"}, {"pipeline_name": "shop"}], {"pipeline_name": "shop"}),
-        ([SHARED_INSTANCE, {"pipeline_name": "shop"}], {"pipeline_name": "shop", "platform_instance": "eu"}),
-        ([SHARED_INSTANCE, {"platform_instance": "us"}], {"platform_instance": "us"}),
-        ([SHARED_INSTANCE, {"platform_instance": None}], {}),
-        (
-            [{"platform_instance": "us"}, SHARED_INSTANCE],
-            {"pipeline_name": "eu.{application}", "platform_instance": "eu"},
-        ),
-    ],
+    ("environment", "longest"),
+    [({LIMIT: "20000000", "HOME": "/"}, 20_000_000), ({}, 16_000_000), ({LIMIT: " "}, 16_000_000)],
 )
-def test_later_layers_override_earlier_ones(layers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
-    assert LineageSettings.from_mapping(*layers) == LineageSettings(**expected)
-
-
-def test_the_environment_sets_the_limit_as_for_gms() -> None:
-    given = LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "20000000", "HOME": "/"})
-    assert LineageSettings.from_mapping(given).max_string_length == 20_000_000
-    assert LineageSettings.from_mapping(given, {"max_string_length": 500}).max_string_length == 500
-
-
-@pytest.mark.parametrize("environment", [{}, {"INGESTION_MAX_SERIALIZED_STRING_LENGTH": " "}])
-def test_without_a_limit_in_the_environment_the_default_counts(environment: dict[str, str]) -> None:
-    assert LineageSettings.from_mapping(LineageSettings.environment_layer(environment)) == LineageSettings()
+def test_the_environment_sets_the_limit_as_for_gms(environment: dict[str, str], longest: int) -> None:
+    given = LineageSettings.environment_layer(environment)
+    assert read(given).max_string_length == longest
+    assert read(given, {"max_string_length": 500}).max_string_length == 500
 
 
 def test_a_wrong_limit_in_the_environment_is_an_error() -> None:
-    with pytest.raises(SettingsError, match="INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much', want a whole number"):
-        LineageSettings.environment_layer({"INGESTION_MAX_SERIALIZED_STRING_LENGTH": "much"})
+    with pytest.raises(SettingsError, match=f"{LIMIT} is 'much', want a whole number"):
+        LineageSettings.environment_layer({LIMIT: "much"})
+
+
+# -- Names that the Java listener, its converter and GMS have for settings
+
+
+def nested(dotted: str, value: object) -> Json:
+    first, dot, rest = dotted.partition(".")
+    return {first: nested(rest, value) if dot else value}
+
+
+@cases("settings")
+def test_the_listeners_names_are_understood(name: str, text: str, expected: Json) -> None:
+    for options in ({f"spark.datahub.{name}": text}, {name: text}, nested(f"spark.datahub.{name}", text)):
+        assert read(options) == with_values(expected)
+        assert LineageSettings.notes(options) == []
+
+
+@cases("settings")
+def test_the_converters_names_are_understood(name: str, value: object, expected: Json) -> None:
+    assert read({name: value}) == with_values(expected)
+
+
+@cases("settings")
+def test_the_listeners_two_settings_are_the_setting_datasets(layers: list[Json], datasets: str) -> None:
+    assert read(*layers).datasets == datasets
+
+
+def test_the_alias_of_hive_is_below_the_platforms_by_catalogue() -> None:
+    found = read({"catalog_platforms": {"delta": "delta-lake"}}, {"hivePlatformAlias": "glue"})
+    assert found.catalog_platforms == {"*": "glue", "delta": "delta-lake"}
+
+
+@cases("settings")
+@pytest.mark.parametrize("prefix", ["spark.datahub.", ""])
+def test_settings_without_effect_have_a_note(name: str, prefix: str, part_of_the_note: str) -> None:
+    options = {prefix + name: r"s3cr\\t"}
+    assert read(options) == LineageSettings()
+    (note,) = LineageSettings.notes(options)
+    assert note.startswith(f"{prefix}{name} ")
+    assert part_of_the_note in note
+    assert "s3cr" not in note
+
+
+@pytest.mark.parametrize("name", ["isSpark", "isStreaming", "removeLegacyLineage", "urnAliases"])
+def test_converter_fields_without_effect_have_a_note(name: str) -> None:
+    assert read({name: {"a": 1}}) == LineageSettings()
+    (note,) = LineageSettings.notes({name: {"a": 1}})
+    assert note.startswith(f"{name} ")
+
+
+def test_missing_values_have_no_note() -> None:
+    options = {"spark.datahub.rest.token": None, "spark.datahub.platform.s3.env": None, "isSpark": None}
+    assert read(options) == LineageSettings()
+    assert LineageSettings.notes(options) == []
+
+
+def test_notes_of_all_layers_appear_once() -> None:
+    found = LineageSettings.notes({"streaming_job": True}, {"streaming_job": False, "emitter": "rest"})
+    assert [note.split()[0] for note in found] == ["streaming_job", "emitter"]
+
+
+@cases("settings")
+def test_the_name_of_the_flow_is_translated(options: dict[str, str], flow: str, instance: str | None) -> None:
+    found = read({f"spark.datahub.{name}": text for name, text in options.items()})
+    assert (found.flow_id("a,b"), found.platform_instance) == (flow, instance)
+
+
+def test_path_specs_that_the_listener_ignores_have_a_note() -> None:
+    options = {
+        "platform.s3.lake.path_spec_list": "s3://b/{table}",
+        "platform.s3.lake.env": "QA",
+        "spark.datahub.platform.s3.platform_instance": "eu",
+        "platform.s3.path_alias_list": "lake",
+    }
+    assert LineageSettings.notes(options) == [
+        "platform.s3.lake.path_spec_list takes effect: the Java listener ignores the alias 'lake'",
+        "spark.datahub.platform.s3.platform_instance takes effect: the Java listener reads platformInstance only",
+        "platform.s3.path_alias_list has no effect: every alias that has settings of its own counts",
+    ]
+
+
+@cases("settings")
+def test_backslashes_of_patterns_are_translated(name: str, text: str, pattern: str, has_note: bool) -> None:
+    assert read({name: text}).file_partition_regexp == pattern
+    assert bool(LineageSettings.notes({name: text})) is has_note
+
+
+@cases("settings")
+def test_the_names_of_gms_settings_are_understood(options: Json, expected: Json) -> None:
+    flat = {f"datahub.openlineage.{name}": text for name, text in options.items()}
+    for spelled in (flat, {"datahub": {"openlineage": options}}):
+        assert read(spelled) == with_values(expected)
+        assert len(LineageSettings.notes(spelled)) == len(options.keys() & {"pipelineName", "platform"})
+
+
+@cases("settings")
+def test_two_spellings_of_one_setting_may_agree(options: Json) -> None:
+    assert read(options) != LineageSettings()
+
+
+@cases("settings")
+def test_two_spellings_of_one_setting_must_not_disagree(first: Json, second: Json) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read(first | second)
+    message = f"{next(iter(first))} and {next(iter(second))} are two spellings of one setting and disagree"
+    assert str(raised.value).startswith(message)
+
+
+def test_two_spellings_of_path_specs_must_not_disagree() -> None:
+    with pytest.raises(SettingsError, match=r"^path_specs and spark\.datahub\.platform are two spellings"):
+        read({"path_specs": {"s3": "s3://b/{table}"}, "spark.datahub.platform.s3.env": "QA"})
