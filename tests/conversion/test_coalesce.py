@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -130,11 +132,6 @@ def test_outputs_of_queries_that_a_killed_driver_ran_are_not_edges() -> None:
     assert edges(only_job([application("START"), done, in_flight])) == (file_urns("/a"), file_urns("/done"))
 
 
-def test_a_query_whose_end_was_lost_still_wrote() -> None:
-    # The listener loses ends of fast queries of an application that ends well.
-    assert list(only_job(whole_application(query("RUNNING", outputs=[file("/z")]))).lineage.outputs) == file_urns("/z")
-
-
 @pytest.mark.parametrize(
     ("events", "ending"),
     [
@@ -176,22 +173,6 @@ def test_the_folder_of_a_file_that_an_rdd_read_is_not_an_input(of_rows: Json, in
         assert any(found.startswith(gap) for found in job.diagnostics.gaps) == (inputs == ["/lake/raw/orders.csv"])
 
 
-def test_a_folder_of_another_namespace_is_not_a_phantom() -> None:
-    job = only_job(whole_application(SQL_READ, rdd(dataset("s3://b", "/lake/raw"))))
-    assert urn("s3", "b/lake/raw") in job.lineage.inputs
-
-
-def test_an_application_of_rdds_alone_has_no_phantoms() -> None:
-    write = rdd(file("/lake/raw"), outputs=(file("/lake/raw/x"),))
-    assert edges(only_job(whole_application(write))) == (file_urns("/lake/raw"), file_urns("/lake/raw/x"))
-
-
-def test_a_table_that_the_application_wrote_and_then_read_is_an_input() -> None:
-    read_back = query(run_id=OTHER_QUERY, second=2, inputs=[file("/z")], outputs=[file("/y")])
-    job = only_job(whole_application(query(outputs=[file("/z")]), read_back, rdd(file("/z"), run_id=OTHER_APP)))
-    assert edges(job) == (file_urns("/z"), file_urns("/y", "/z"))
-
-
 @pytest.mark.parametrize("source", ["text_file", "parallel_collection", "hadoopfile"])
 @pytest.mark.parametrize("step", ["map", "map_partitions", "flatmap", "filter", "distinct"])
 def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> None:
@@ -214,26 +195,6 @@ def test_datasets_that_only_column_lineage_names_are_inputs() -> None:
     target = file("/wh/target", columnLineage=columns, symlinks=symlink("hive://m", "db.target"))
     job = only_job(whole_application(query(outputs=[target])))
     assert edges(job) == (file_urns("/filter", "/source"), [urn("hive", "db.target")])
-
-
-@pytest.mark.parametrize("change", ["DROP", "RENAME"])
-def test_dropped_tables_are_not_outputs(change: str) -> None:
-    # Deviation 9.
-    gone = file("/wh/sales.db/sales.db/t", lifecycleStateChange={"lifecycleStateChange": change})
-    kept = file("/wh/t", lifecycleStateChange={"lifecycleStateChange": "OVERWRITE"})
-    assert list(only_job(whole_application(query(outputs=[gone, kept]))).lineage.outputs) == file_urns("/wh/t")
-
-
-def test_symlinks_of_a_later_event_count_from_the_start() -> None:
-    # Deviation 12.
-    linked = file("/wh/t", symlinks=symlink("hive://m", "db.t"))
-    early = query("COMPLETE", inputs=[file("/wh/t")], outputs=[file("/z")])
-    late = query("COMPLETE", run_id=OTHER_QUERY, second=5, outputs=[linked])
-    for queries in ([early, late], [late, early]):
-        assert edges(only_job(whole_application(*queries))) == (
-            [urn("hive", "db.t")],
-            [*file_urns("/z"), urn("hive", "db.t")],
-        )
 
 
 def test_a_copy_of_a_change_feed_has_its_columns() -> None:
@@ -367,98 +328,59 @@ def test_the_parent_job_of_the_settings_is_an_upstream_job() -> None:
     assert find(proposals(job), "dataJobInputOutput").aspect["inputDatajobs"] == [parent]
 
 
-# -- Tables that a job writes and then renames: edges go to the names that are left
+# -- Edges of whole applications, by events in short form (see the head of the file of cases)
 
 
-def runs(*queries: Json) -> JobLineage:
-    """Return the job of these queries, each a run of its own."""
-    numbered = [{**one, "run": {**one["run"], "runId": f"run-{number}"}} for number, one in enumerate(queries)]
-    return only_job(whole_application(*numbered), Ending(succeeded=True))
+TOKEN = re.compile(
+    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!]+)(?:\((?P<fields>.*)\))?(?:@(?P<table>[^!]+))?(?:!(?P<change>.+))?"
+)
 
 
-def write(source: str, target: str) -> Json:
-    facets = {"schema": schema(("id", "long")), "columnLineage": column_lineage({"id": [column(source, "id")]})}
-    return query(inputs=[file(source)], outputs=[file(target, **facets)])
-
-
-def rename(old: str, new: str, kind: str = "COMPLETE") -> Json:
-    change = {"lifecycleStateChange": "RENAME", "previousIdentifier": {"namespace": "file", "name": old}}
-    return query(kind, outputs=[file(new, lifecycleStateChange=change)])
-
-
-def drop(path: str) -> Json:
-    return query(outputs=[file(path, lifecycleStateChange={"lifecycleStateChange": "DROP"})])
-
-
-def column_edges(job: JobLineage) -> set[tuple[str, str]]:
-    def path(field: str) -> str:
-        return field.partition("file,")[2].partition(",")[0]
-
-    return {
-        (path(up), path(down))
-        for one in job.lineage.fine_grained
-        for up in one["upstreams"]
-        for down in one["downstreams"]
+def stored(token: str, source: str = "") -> Json:
+    found = TOKEN.fullmatch(token)
+    assert found is not None, token
+    fields = [(field, "string") for field in (found["fields"] or "").split(",") if field]
+    facets = {
+        "schema": schema(*fields) if fields else None,
+        "symlinks": symlink("hive://m", found["table"]) if found["table"] else None,
+        "lifecycleStateChange": {"lifecycleStateChange": found["change"]} if found["change"] else None,
+        "columnLineage": column_lineage({"id": [column(source, "id")]}) if source else None,
     }
-
-
-def test_a_written_and_renamed_table_is_an_output_under_its_new_name() -> None:
-    job = runs(write("/a", "/new"), rename("/new", "/orders"))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), file_urns("/orders"))
-    assert column_edges(job) == {("/a", "/orders")}
-
-
-def test_reads_before_the_rename_count_under_the_new_name() -> None:
-    job = runs(write("/a", "/new"), write("/new", "/sums"), rename("/new", "/orders"))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (
-        file_urns("/a", "/orders"),
-        file_urns("/orders", "/sums"),
+    return dataset(
+        found["namespace"] or "file", found["name"], **{key: facet for key, facet in facets.items() if facet}
     )
-    assert column_edges(job) == {("/a", "/orders"), ("/orders", "/sums")}
 
 
-def test_a_table_that_is_swapped_for_a_new_one_keeps_its_name_as_an_input() -> None:
-    # The next run of the job reads the table that has the name then.
-    job = runs(write("/orders", "/new"), rename("/orders", "/old"), rename("/new", "/orders"), drop("/old"))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/orders"), file_urns("/orders"))
+def from_line(number: int, line: str) -> Json:
+    """Return the event of a line: a query of its own."""
+    *kind, verb, names = re.fullmatch(r"(?:([A-Z]+) )?(\w+) (.*)", line).groups()  # type: ignore[union-attr]
+    read, written = (side.split() for side in names.partition("->")[::2])
+    outputs = [stored(token, read[0] if verb == "copy" else "") for token in written]
+    if verb == "rename":
+        previous = {"namespace": "file", "name": read.pop()}
+        outputs[0]["facets"]["lifecycleStateChange"] = {
+            "lifecycleStateChange": "RENAME",
+            "previousIdentifier": previous,
+        }
+    more: Any = {"job": "shop.map_partitions", "job_type": "RDD_JOB"} if verb == "rdd" else {}
+    kinds = kind[0] or ("START" if verb == "rdd" else "COMPLETE")
+    return query(kinds, run_id=f"run-{number}", inputs=[*map(stored, read)], outputs=outputs, **more)
 
 
-def test_a_table_renamed_twice_has_its_last_name() -> None:
-    job = runs(write("/a", "/x"), rename("/x", "/y"), rename("/y", "/z"))
-    assert list(job.lineage.outputs) == file_urns("/z")
+def paths(urns: Iterable[str]) -> list[str]:
+    """Return what the URNs name, without the platform ``file``."""
+    parts = [re.findall(r"dataPlatform:(\w+),(.*?),PROD", found)[0] for found in urns]
+    return [name if platform == "file" else f"{platform}:{name}" for platform, name in parts]
 
 
-def test_one_staging_name_may_serve_several_tables() -> None:
-    job = runs(write("/a", "/tmp"), rename("/tmp", "/monday"), write("/b", "/tmp"), rename("/tmp", "/tuesday"))
-    assert list(job.lineage.outputs) == file_urns("/monday", "/tuesday")
-    assert column_edges(job) == {("/a", "/monday"), ("/b", "/tuesday")}
-
-
-def test_a_name_that_is_written_again_after_the_rename_is_an_output_too() -> None:
-    job = runs(write("/a", "/orders"), rename("/orders", "/archive"), write("/b", "/orders"))
-    assert list(job.lineage.outputs) == file_urns("/archive", "/orders")
-
-
-def test_renaming_another_applications_table_is_not_a_write() -> None:
-    job = runs(write("/a", "/sums"), rename("/theirs", "/ours"))
-    assert list(job.lineage.outputs) == file_urns("/sums")
-
-
-def test_a_rename_that_failed_changed_no_name() -> None:
-    job = runs(write("/a", "/new"), rename("/new", "/orders", "FAIL"))
-    assert list(job.lineage.outputs) == file_urns("/new")
-
-
-def test_a_table_that_keeps_its_path_keeps_its_name() -> None:
-    job = runs(write("/a", "/external"), rename("/external", "/external"))
-    assert list(job.lineage.outputs) == file_urns("/external")
-
-
-def test_a_table_that_is_dropped_in_the_end_keeps_its_written_name() -> None:
-    job = runs(write("/a", "/daily"), rename("/daily", "/renamed"), drop("/renamed"))
-    assert list(job.lineage.outputs) == file_urns("/daily")
-
-
-def test_a_target_that_is_replaced_is_an_output() -> None:
-    day = [write("/a", "/tmp"), drop("/orders"), rename("/tmp", "/orders")]
-    assert list(runs(*day, *day).lineage.outputs) == file_urns("/orders")
+@cases("edges")
+def test_edges(events: list[str], inputs: list[str], outputs: list[str], columns: list[str]) -> None:
+    job = only_job(whole_application(*itertools.starmap(from_line, enumerate(events))), Ending(succeeded=True))
+    assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)
+    found = {
+        " -> ".join(paths([up, down]))
+        for edge in job.lineage.fine_grained
+        for up in edge["upstreams"]
+        for down in edge["downstreams"]
+    }
+    assert sorted(found) == columns

@@ -321,21 +321,6 @@ def test_a_partition_has_the_names_of_its_tables_columns(folder: str, is_table: 
     assert list(only_job(events).lineage.inputs) == file_urns(*(["/t"] if is_table else sorted(["/t", folder])))
 
 
-def test_of_two_folders_that_fit_the_outer_one_is_the_table() -> None:
-    """Another query of the job may have read a folder of the table as a table."""
-    whole = file("/t", schema=schema(("country", "string"), ("day", "int")))
-    inner = file("/t/country=DE", schema=schema(("day", "int")))
-    events = whole_application(query(inputs=[whole, inner, file("/t/country=DE/day=1")]))
-    assert list(only_job(events).lineage.inputs) == file_urns("/t")
-
-
-def test_without_the_outer_one_a_folder_of_partitions_is_the_table() -> None:
-    inner = file("/t/country=DE", schema=schema(("day", "int")))
-    columns = column_lineage({"x": [column("/t/country=DE/day=1", "x")]})
-    events = whole_application(query(inputs=[inner], outputs=[file("/out", columnLineage=columns)]))
-    assert list(only_job(events).lineage.inputs) == file_urns("/t/country=DE")
-
-
 # -- Selectors that Iceberg puts behind a table's name: branches, tags, snapshots, metadata tables
 
 

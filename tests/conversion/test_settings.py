@@ -19,7 +19,7 @@ def read(*layers: Any) -> LineageSettings:
 
 def with_values(values: Json) -> LineageSettings:
     """Return the settings with these plain values."""
-    typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    typed: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return LineageSettings(**typed | {"path_specs": path_specs(values.get("path_specs", ()))})
 
 
