@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, render_terminal
 
 MIDNIGHT = 1_795_132_800_000  # 2026-11-20T00:00:00Z, in milliseconds
 DAG = "urn:li:dataFlow:(airflow,daily_sales,prod)"
@@ -78,6 +81,14 @@ def task_run(task: str, upstreams: tuple[str, ...] = ()) -> list[Proposal]:
 
 def application_run(urn: str, task: str) -> list[Proposal]:
     return run_proposals(urn, urn.split(":")[-1], spark_job(task), f"urn:li:dataProcessInstance:{task}", ())
+
+
+def shown(proposals: list[Proposal], width: int = 100, *, terminal: bool = True, columns: bool = True) -> str:
+    """Return what the terminal shows."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    with console.capture() as capture:
+        render_terminal(build_graph(proposals), console, columns=columns)
+    return capture.get()
 
 
 @pytest.fixture

@@ -68,18 +68,6 @@ def test_no_proposals_make_an_empty_graph() -> None:
     assert build_graph([]) == Graph()
 
 
-def test_the_runs_of_a_dag_run_hang_under_it_upstream_first(daily_sales: list[Proposal]) -> None:
-    graph = build_graph(daily_sales)
-    assert outline(graph.roots) == {
-        "daily_sales_scheduled__2026-11-20T00:00:00+00:00": {
-            "daily_sales_build_orders_x": {"01a1fd23-34f9": {}, "01a1fd24-77de": {}},
-            "daily_sales_revenue_x": {"01a1fd25-d000": {}},
-        }
-    }
-    assert not graph.problems
-    assert not graph.unread
-
-
 @cases("visualization")
 def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: str) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}

@@ -11,25 +11,11 @@ from airflow_provider_spark_datahub.visualization.export import render_mermaid
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.layout import Layout
 from airflow_provider_spark_datahub.visualization.network import Box, Network, build_network
-from tests.visualization.conftest import HOSTILE, dataset, lineage
+from tests.visualization.conftest import HOSTILE
 
 LINE = re.compile(
     r'flowchart LR|  [dj]\d+(\["[^"]*"\]|\(\["[^"]*"\]\))|  [dj]\d+ --> [dj]\d+|  classDef [^"]*|  class [j\d,]+ job'
 )
-
-
-def test_boxes_and_arrows() -> None:
-    text = render_mermaid(build_network(build_graph([lineage("build", [dataset("a")], [dataset("b")], [])])))
-    assert text.splitlines() == [
-        "flowchart LR",
-        '  d1["<b>a</b><br>hive"]',
-        '  d2["<b>b</b><br>hive"]',
-        '  j1(["<b>build</b><br>Spark"])',
-        "  d1 --> j1",
-        "  j1 --> d2",
-        "  classDef job stroke:#e36209,stroke-width:2px",
-        "  class j1 job",
-    ]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -21,25 +21,6 @@ def links(shown: Network) -> set[tuple[str, str]]:
     return {(shown.boxes[source].title, shown.boxes[target].title) for source, target in shown.links}
 
 
-def test_each_job_is_linked_with_what_it_reads_and_writes(daily_sales: list[Proposal]) -> None:
-    assert links(build_network(build_graph(daily_sales))) == {
-        ("orders.csv", "build_orders"),
-        ("customers.csv", "build_orders"),
-        ("build_orders", "sales.orders"),
-        ("build_orders", "sales.rejects"),
-        ("sales.orders", "revenue"),
-        ("sales.rates", "revenue"),
-        ("revenue", "sales.daily_revenue"),
-    }
-
-
-def test_a_box_shows_platform_folder_and_last_result(daily_sales: list[Proposal]) -> None:
-    boxes = {box.title: box for box in build_network(build_graph(daily_sales)).boxes.values()}
-    assert boxes["orders.csv"].note == "s3 shop-raw/2026"
-    assert boxes["sales.orders"].note == "hive"
-    assert (boxes["build_orders"].note, boxes["build_orders"].state) == ("Spark · SUCCESS", "SUCCESS")
-
-
 def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None:
     orders, clean = dataset("orders"), dataset("clean")
     fields = [

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import io
-import re
 import subprocess
 import sys
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,58 +13,13 @@ from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS, render_terminal
 from tests.cases import cases
+from tests.visualization.conftest import shown
 
 RUN = "urn:li:dataProcessInstance:r"
 HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
 
 
-def shown(proposals: list[Proposal], width: int = 100, *, terminal: bool = True, columns: bool = True) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
-    with console.capture() as capture:
-        render_terminal(build_graph(proposals), console, columns=columns)
-    return capture.get()
-
-
-def in_order(text: str, *parts: str) -> bool:
-    places = [text.find(part) for part in parts]
-    return places[0] >= 0 and all(place < following for place, following in pairwise(places))
-
-
-def test_every_attempt_has_its_own_line_with_its_application_below(daily_sales: list[Proposal]) -> None:
-    lines = [re.sub(r"\s+", " ", line).strip() for line in shown(daily_sales, 110).split("Lineage")[0].splitlines()]
-    assert lines[1:11] == [
-        "DAG run daily_sales scheduled__2026-11-20T00:00:00+00:00 SUCCESS 1 min 30 s 2026-11-20 00:00:01",
-        "├─ task build_orders",
-        "│ ├─ try 1 UP_FOR_RETRY 12.3 s 2026-11-20 00:00:02",
-        "│ │ ╰─ Spark build_orders 01a1fd23-34f9 FAILURE 9.0 s 2026-11-20 00:00:05",
-        "│ ╰─ try 2 SUCCESS 35.0 s 2026-11-20 00:00:20",
-        "│ ╰─ Spark build_orders 01a1fd24-77de SUCCESS 31.0 s 2026-11-20 00:00:23",
-        "╰─ task revenue ← build_orders",
-        "╰─ try 1 SUCCESS 30.0 s 2026-11-20 00:01:00",
-        "╰─ Spark revenue 01a1fd25-d000 SUCCESS 26.0 s 2026-11-20 00:01:03",
-        "",
-    ]
-
-
-def test_the_jobs_are_one_flow_from_left_to_right(daily_sales: list[Proposal]) -> None:
-    text = shown(daily_sales, 130)
-    [flow] = [line for line in text.splitlines() if "│ revenue │" in line]
-    assert in_order(flow, "build_orders", "hive sales.orders", "▶│ revenue │", "▶ hive sales.daily_revenue")
-    assert "s3 shop-raw/2026/orders.csv ────┬─▶│ build_orders │" in text
-    assert "(again)" not in text
-
-
-def test_the_table_names_each_output_column_with_its_inputs(daily_sales: list[Proposal]) -> None:
-    table = shown(daily_sales).split("Columns")[1]
-    rows = [line.split() for line in table.splitlines() if line.strip()]
-    assert rows[1:] == [
-        ["hive", "sales.orders"],
-        ["order_id", "orders.csv.order_id", "identity"],
-        ["name", "customers.csv.name", "transformation"],
-        ["hive", "sales.daily_revenue"],
-        ["revenue", "sales.orders.amount", "aggregation"],
-        ["sales.rates.rate"],
-    ]
+def test_without_columns(daily_sales: list[Proposal]) -> None:
     assert "Columns" not in shown(daily_sales, columns=False)
 
 
@@ -86,13 +39,6 @@ def test_all_that_matters_is_there_at_every_width(daily_sales: list[Proposal], w
         "sales.rates.rate",
     ):
         assert part in text
-
-
-def test_a_file_gets_plain_ascii(daily_sales: list[Proposal]) -> None:
-    text = shown(daily_sales, terminal=False)
-    assert text.isascii()
-    assert "task revenue  <- build_orders" in text
-    assert ">| revenue |" in text
 
 
 def test_a_terminal_that_is_not_utf_8_gets_what_it_can_show() -> None:
