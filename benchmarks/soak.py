@@ -38,6 +38,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_spark_datahub import task
 from airflow_provider_spark_datahub.capture import ParentRun, Submission
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
@@ -52,8 +53,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Overflow,
 )
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
-from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Connections, LineageOptions, recover_entry
-from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 TASKS, DRAINERS = 8, 2
@@ -198,7 +197,7 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
     """
     home = place.root / "spark"
     outbox = str(place.outbox if sink is None else place.root / "again" / str(number))
-    options = LineageOptions(
+    options = task.LineageOptions(
         connection="gms",
         settings=LineageSettings(),
         on_failure="warn",
@@ -209,9 +208,9 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
         openlineage_jar=str(place.root / "openlineage-spark_2.13-1.53.0.jar"),
     )
     run = DagRun(AirflowSite(), "soak", f"run{number}")
-    connections = Connections(place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox)
-    lineage = AttemptLineage(options, TaskAttempt(run, "build", 1, start_ms=START_MS), connections)
-    spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True)
+    connections = task.Connections(place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox)
+    lineage = task.AttemptLineage(options, TaskAttempt(run, "build", 1, start_ms=START_MS), connections)
+    spark = task.SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True)
     parents = (ParentRun("default", name, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{number}{name}"))) for name in "ab")
     properties = lineage.inject(Submission(), spark, *parents).submission.effective_properties()
     events = Path(properties["spark.openlineage.transport.location"])
@@ -223,7 +222,8 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
     started, waited = time.monotonic(), seconds_without_processor()
     _steps.begin(started)
     try:
-        done = lineage.finish(AttemptEnd(True, "SUCCESS", START_MS + 60_000, BUDGET if sink is None else 120.0))
+        end = task.AttemptEnd(True, "SUCCESS", START_MS + 60_000, BUDGET if sink is None else 120.0)
+        done = task.EndedAttempt(lineage, end).finish()
     except OSError as error:
         report |= {"error": str(error), "kept": report["kept"]}
     else:
@@ -262,7 +262,7 @@ def drain(place: Place, *, over: bool = False) -> None:
     """Drain the outbox until there is a file that says to stop; at least once."""
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
-        return recover_entry(entry, Deadline.after(30), over=over or followed)
+        return task.recover_entry(entry, Deadline.after(30), over=over or followed)
 
     if not over:
         os.nice(10)

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.hooks.airflow_context import ASSET_WRITER
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.task import AttemptLineage, LineageReport
+    from airflow_provider_spark_datahub.task import LineageReport
 
 log = logging.getLogger(__name__)
 
@@ -44,22 +44,23 @@ def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = No
     return f"{dataset.platform}://{path}"
 
 
-def emit_assets(context: Context, attempt: AttemptLineage, report: LineageReport) -> None:
+def emit_assets(context: Context, task_run_urn: str, written: Sequence[WrittenDataset], report: LineageReport) -> None:
     """Add an asset event for each dataset that the job wrote, and compare the datasets with the task's outlets.
 
+    :param task_run_urn: the task run in DataHub.
     :param report: of the attempt, which gets the URIs of the assets, and the warnings.
     """
     task = context["task"]
     outlets, wanted = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
     if wanted is False or not outlets:
         return
-    if not attempt.ended.written and not report.has_lineage and report.reason:
+    if not written and not report.has_lineage and report.reason:
         report.warnings.append("without lineage, it is not known which outlets of the task were written")
         return
     templates = wanted if isinstance(wanted, Mapping) else None
     with_partitions = wanted == "partitions"
-    events = _AssetEvents(context, outlets, attempt.run_urn, templates, with_partitions=with_partitions)
-    events.emit(attempt.ended.written)
+    events = _AssetEvents(context, outlets, task_run_urn, templates, with_partitions=with_partitions)
+    events.emit(written)
     report.assets = events.uris
     report.warnings += events.warnings
 

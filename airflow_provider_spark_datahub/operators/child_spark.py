@@ -128,7 +128,7 @@ class _ChildLauncher:
     def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         source, remote = self._remote()
         if remote.startswith("sc://"):
-            if attempt.connect_events is not None:
+            if attempt.options.connect_events is not None:
                 session = attempt.inject_session(remote)
                 attempt.report.gaps.append(_UNREPORTED_READS)
                 return self._connected(session)

@@ -195,7 +195,7 @@ class SparkLineageOperator(BaseOperator):
 
     def _new_lineage(self, context: Context) -> TaskLineage:
         last = self._task_lineage
-        before = last.attempt if last is not None and last.is_of(context) else None
+        before = last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
         options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
         return TaskLineage(context, options, launcher, self.log, before=before)
 
@@ -226,12 +226,12 @@ class SparkLineageOperator(BaseOperator):
 
         from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active
 
-        attempt = self._task_lineage.attempt if self._task_lineage else None
-        if attempt is None:
+        ended = self._task_lineage.ended if self._task_lineage else None
+        if ended is None:
             return OperatorLineage()
         inputs, outputs = (
             [Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in datasets]
-            for datasets in attempt.ended.openlineage_datasets(for_plugin=datahub_plugin_is_active())
+            for datasets in ended.openlineage_datasets(for_plugin=datahub_plugin_is_active())
         )
         return OperatorLineage(inputs=inputs, outputs=outputs)
 
@@ -258,7 +258,7 @@ class ResumableLineageOperator(SparkLineageOperator):
         """Submit the job. Called by the parent class if an attempt cannot reconnect."""
         self._knows_its_job = True
         if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
-            self._task_lineage.remember(_SUBMITTED, attempt.event_files)
+            self._task_lineage.remember(_SUBMITTED, lambda: attempt.event_files)
         return self._other.submit_job(context)
 
     def poll_until_complete(self, external_id: Any, context: Context) -> None:

@@ -22,7 +22,7 @@ class DatahubRunLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 (Airflow's signature)
         """Return the address."""
         attempt = _attempt_of(operator)
-        return attempt.delivery.page_of(attempt.run_urn) if attempt else ""
+        return attempt.delivery.page_of(attempt.task_attempt.urn) if attempt else ""
 
 
 class DatahubJobLink(BaseOperatorLink):
@@ -33,7 +33,7 @@ class DatahubJobLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 (Airflow's signature)
         """Return the address."""
         attempt = _attempt_of(operator)
-        return attempt.delivery.page_of(attempt.job_urn) if attempt else ""
+        return attempt.delivery.page_of(attempt.task_attempt.job_urn) if attempt else ""
 
 
 class LineagePageLink(BaseOperatorLink):

@@ -9,7 +9,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,9 +31,18 @@ from airflow_provider_spark_datahub.printable import printable
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider_spark_datahub.conversion import JobLineage
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
-    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Launcher, LineageOptions, LineageReport
+    from airflow_provider_spark_datahub.task import (
+        AttemptEnd,
+        AttemptLineage,
+        EndedAttempt,
+        Launcher,
+        LineageReport,
+        RunningAttempt,
+        SucceededAttempt,
+    )
 
 T = TypeVar("T")
 AirflowState = Literal["success", "failed", "skipped"]
@@ -66,8 +75,9 @@ class TaskLineage:
         configured value.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
-    :param before: lineage of an earlier call in the same attempt, to which this call's is added.
-    :ivar attempt: the lineage of the attempt; ``None`` before :meth:`run`, and if lineage is switched off.
+    :param before: jobs of earlier calls in the same attempt, to whose lineage this call's is added.
+    :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is switched off.
+    :ivar ended: the attempt after its job; ``None`` before.
     :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
     """
 
@@ -78,19 +88,19 @@ class TaskLineage:
         find_launcher: Callable[[], Launcher],
         log: Any,
         *,
-        before: AttemptLineage | None = None,
+        before: Sequence[JobLineage] | None = None,
     ) -> None:
         self._context = context
         self._find_options = find_options
         self._find_launcher = find_launcher
         self._log = log
         self._before = before
-        self._options: LineageOptions | None = None
         self._airflow: AttemptContext | None = None
         self._launcher: Launcher | None = None
         self._problem: str | None = None
-        self._ended: AttemptEnd | None = None
+        self._running: RunningAttempt | None = None
         self.attempt: AttemptLineage | None = None
+        self.ended: EndedAttempt | None = None
         self.killed_at: float | None = None
 
     def is_of(self, context: Context) -> bool:
@@ -104,10 +114,11 @@ class TaskLineage:
         :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
         """
         result = None
-        spark_attempt = self.guarded("preparing", self._prepare)
-        if spark_attempt is not None:
-            self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", spark_attempt)
-            self._conclude(partial(self._end, "SUCCESS", spark_attempt=spark_attempt))
+        succeeded = self.guarded("preparing", self._prepare)
+        if succeeded is not None:
+            number = succeeded.try_number
+            self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", number)
+            self._conclude(partial(self._end, "SUCCESS", succeeded=succeeded))
         else:
             with self._around_spark():
                 result = start_spark()
@@ -149,17 +160,16 @@ class TaskLineage:
     ) -> Iterator[None]:
         launching = self.guarded("preparing", begin or self._inject)
         if self.attempt is not None and self._problem:
-            self.attempt.mark_not_injected(self._problem)
+            self.attempt.run_without_lineage(self._problem)
         with launching or nullcontext():
             try:
                 yield
             except TaskDeferred as deferral:
                 # The job goes on without this process; resume_execution() comes back to it.
-                if self.attempt is not None:
-                    self.attempt.stop_following()
-                    if resumes:
-                        events = self.guarded("deferring", self.attempt.event_files)
-                        deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: events}
+                if self._running is not None:
+                    self._running.stop()
+                if self.attempt is not None and resumes:
+                    deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: self.attempt.event_files}
                 raise
             except DownstreamTasksSkipped:
                 # A branch or a short circuit, which has succeeded.
@@ -184,10 +194,10 @@ class TaskLineage:
         :param error: what the task raised; a text if Airflow has only that.
         :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if it did.
         """
-        if self._ended is not None:
+        if self.ended is not None:
             result = self._result(state, error)
-            if result != self._ended.result:
-                self.guarded("correcting", partial(self._correct, self._ended, result))
+            if result != self.ended.end.result:
+                self.guarded("correcting", partial(self._correct, self.ended.end, result))
         elif self.attempt is None and self._problem is None:
             self.guarded("preparing", self._prepare)
             if resumed:
@@ -200,7 +210,7 @@ class TaskLineage:
         if self.attempt is None:
             return
         why = f": {type(error).__name__}: {error}" if isinstance(error, BaseException) else ""
-        self.attempt.mark_not_injected(f"the task ended as {state} without starting Spark{why}")
+        self.attempt.run_without_lineage(f"the task ended as {state} without starting Spark{why}")
         self._conclude(partial(self._end, self._result(state, error)))
 
     def _result(self, state: AirflowState, error: object) -> AttemptResult:
@@ -212,7 +222,7 @@ class TaskLineage:
         if self.attempt is None or (result == "FAILURE" and self.killed_at is not None):
             # For a killed task, Airflow has been asked for the state already.
             return
-        report = self.attempt.correct(replace(ended, result=result))
+        report = task.EndedAttempt(self.attempt, replace(ended, result=result)).correct()
         before = f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
         self._log.info("The task ended as %s after %s. %s", result, before, report.sentence)
 
@@ -267,28 +277,26 @@ class TaskLineage:
         count_attempt(report, ti.dag_id, ti.task_id)
 
     def _next_step(self, report: LineageReport) -> str:
-        if self._options is None or report.outbox_entry is None:
+        if self.attempt is None or report.outbox_entry is None:
             return "It is not in the outbox: clear the task to have it made again."
-        emit = f"spark-datahub emit --outbox {shlex.quote(self._options.outbox_location)}"
+        emit = f"spark-datahub emit --outbox {shlex.quote(self.attempt.options.outbox_location)}"
         return f'It is kept in the outbox: run "{emit}", or wait for the next attempt or the end of the DAG run.'
 
     def _apply_failure_policy(self) -> None:
         """Fail the task if its lineage is not delivered and ``lineage_on_failure`` demands it."""
-        if self.attempt is None or self._options is None or self.attempt.report.is_complete:
+        if self.attempt is None or self.attempt.report.is_complete:
             return
-        policy = self._options.on_failure
+        policy, written = self.attempt.options.on_failure, self.ended.written if self.ended else ()
         has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
         self._log.debug("Lineage is pending: lineage_on_failure=%s, attempts left: %s", policy, has_attempts_left)
         if policy == "warn":
             return
         if has_attempts_left:
             # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
-            if not self.remember(
-                _AWAITS_RETRY, partial(self.attempt.delivery.leave_to_retry, self.attempt.ended.written)
-            ):
+            if not self.remember(_AWAITS_RETRY, partial(self.attempt.earlier.leave_to_retry, written)):
                 return
         else:
-            self.guarded("remembering", self.attempt.delivery.leave_to_others)
+            self.guarded("remembering", self.attempt.earlier.leave_to_others)
             if policy == "retry":
                 return
         next_step = "The next attempt only delivers it." if has_attempts_left else self._next_step(self.attempt.report)
@@ -318,7 +326,7 @@ class TaskLineage:
     # -- before the job
 
     @gc_paused()
-    def _prepare(self) -> int | None:
+    def _prepare(self) -> SucceededAttempt | None:
         """Resolve the options.
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
@@ -332,7 +340,7 @@ class TaskLineage:
         if not configured.is_enabled(given.pop("enabled", None)):
             self._log.info("Lineage is switched off (option enabled).")
             return None
-        self._options = options = configured.resolve(**given)
+        options = configured.resolve(**given)
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
@@ -343,9 +351,9 @@ class TaskLineage:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
-        self.guarded("finding orphans of", self.attempt.handle_orphans, costs_lineage=False)
+        self.guarded("finding orphans of", self.attempt.earlier.handle_orphans, costs_lineage=False)
         self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED))
-        return self.attempt.delivery.attempt_to_deliver(self.remembered(_AWAITS_RETRY))
+        return self.attempt.earlier.to_deliver(self.remembered(_AWAITS_RETRY))
 
     @gc_paused()
     def _inject(self) -> AbstractContextManager[None] | None:
@@ -353,21 +361,20 @@ class TaskLineage:
         if self.attempt is None or self._airflow is None:
             return None
         launching = self._with_listener(self.attempt, self._airflow)
-        threading.Thread(
-            target=self._accompany, args=[self.attempt], name="lineage-of-running-job", daemon=True
-        ).start()
+        running = self._running = task.RunningAttempt(self.attempt)
+        threading.Thread(target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True).start()
         return launching
 
-    def _accompany(self, attempt: AttemptLineage) -> None:
-        self.guarded("announcing", attempt.announce, costs_lineage=False)
-        self.guarded("following", attempt.follow, costs_lineage=False)
+    def _accompany(self, running: RunningAttempt) -> None:
+        self.guarded("announcing", running.announce, costs_lineage=False)
+        self.guarded("following", running.follow, costs_lineage=False)
 
     def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
         try:
             self._launcher = self._find_launcher()
             return self._launcher.inject(attempt, *airflow.openlineage_runs())
         except (capture.InjectionError, OSError) as error:
-            attempt.mark_not_injected(str(error))
+            attempt.run_without_lineage(str(error))
             self._log.warning("The job runs without lineage: %s", conversion.redact_text(str(error)))
             return None
 
@@ -381,34 +388,31 @@ class TaskLineage:
             (self._launcher or self._find_launcher()).stop()
         return self._end(self._failed_result(failure), failure=_described(failure))
 
-    def _end(self, result: AttemptResult, spark_attempt: int | None = None, failure: str = "") -> bool:
-        """Deliver the lineage of this attempt, or only that of the earlier attempt ``spark_attempt``."""
+    def _end(self, result: AttemptResult, succeeded: SucceededAttempt | None = None, failure: str = "") -> bool:
+        """Deliver the lineage of this attempt, or only that of an earlier one whose Spark job succeeded."""
         if self.attempt is None:
             return False
-        end = self._ended = self._new_end(result, failure)
-        if spark_attempt is not None:
-            report = self.attempt.deliver_only(end, spark_attempt)
-        else:
-            report = self.attempt.finish(end)
+        ended = self.ended = task.EndedAttempt(self.attempt, self._new_end(result, failure), self._running)
+        report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
         if result == "SUCCESS":
-            self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, report))
+            self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, ended))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
-        if failure and self.attempt.listener_failed:
-            self.remember(_LISTENER_FAILED, self.attempt.leave_listener_failure)
+        if failure and (listener_failure := self.attempt.listener_failure):
+            self.remember(_LISTENER_FAILED, partial(self.attempt.earlier.leave_listener_failure, listener_failure))
         return reported
 
     def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
-        seconds = self._options.timeout if self._options else _KILL_SECONDS
+        seconds = self.attempt.options.timeout if self.attempt else _KILL_SECONDS
         if self.killed_at is not None:
             seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 
-    def _emit_assets(self, attempt: AttemptLineage, report: LineageReport) -> None:
+    def _emit_assets(self, attempt: AttemptLineage, ended: EndedAttempt) -> None:
         from airflow_provider_spark_datahub.hooks.assets import emit_assets
 
-        emit_assets(self._context, attempt, report)
+        emit_assets(self._context, attempt.task_attempt.urn, ended.written, attempt.report)
 
     def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .attempt import AttemptEnd, AttemptLineage, Launcher
+    from .attempt import AttemptLineage, Launcher, SparkSubmit
+    from .earlier import SucceededAttempt
+    from .ended import AttemptEnd, EndedAttempt
     from .options import (
         ARGUMENTS,
         OPTIONS,
@@ -20,16 +22,18 @@ if TYPE_CHECKING:
     )
     from .recovery import drain_callbacks, event_bytes, is_ready, may_run, recover_entry, remove_delivered_events
     from .report import XCOM_KEY, LineageReport
-    from .submit_plan import SparkSubmit
+    from .running import RunningAttempt
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempt": "AttemptEnd AttemptLineage Launcher",
+            "attempt": "AttemptLineage Launcher SparkSubmit",
+            "earlier": "SucceededAttempt",
+            "ended": "AttemptEnd EndedAttempt",
             "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
             "UNNAMED_APPLICATION",
             "recovery": "drain_callbacks event_bytes is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
-            "submit_plan": "SparkSubmit",
+            "running": "RunningAttempt",
         },
     )

@@ -1,80 +1,74 @@
-"""Lineage of one attempt, from before the submit to the report."""
+"""One attempt until its job is submitted: the listener, its jar, the place of events, a class archive."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import socket
-import threading
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import uuid4
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
+    DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
-    CollectionReport,
     DriverOutput,
     EventPlace,
     Injection,
-    Outcome,
+    InjectionError,
+    IvyResolver,
+    LineageInjection,
     ParentRun,
-    PropertiesFile,
-    RunningSubmit,
+    SparkInstallation,
+    SparkVersions,
     Submission,
+    base_file,
+    base_properties,
+    choose_jar,
+    event_file,
+    event_log_folder,
+    inject,
+    knows_base_file,
+    overridden_transport,
+    unused_path,
 )
-from airflow_provider_spark_datahub.conversion import patched_edges, redact_text
+from airflow_provider_spark_datahub.conversion import redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
-from airflow_provider_spark_datahub.task.recovery import (
-    UnfinishedAttempt,
-    event_place,
-    remove_events,
-    was_read_completely,
-)
+from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
+from airflow_provider_spark_datahub.task.options import NAMESPACE
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit, SubmitPlan
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt, reservation_file
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import ChildInjection
-    from airflow_provider_spark_datahub.conversion import Conversion
-    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
-    from airflow_provider_spark_datahub.task.job_events import JobEvents
+    from airflow_provider_spark_datahub.capture import ChildInjection, ClassArchive, JarChoice, ScalaVersion
+    from airflow_provider_spark_datahub.conversion import JobLineage, LineageSettings
+    from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
-    from airflow_provider_spark_datahub.task.raw_events import EventForwarding, RawEvents
-    from airflow_provider_spark_datahub.task.running import RunningLineage
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LAST_LINE_CHARS = 300
-_ORPHAN_SECONDS = 10.0
-"""Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
-_RAW_EVENTS_SHARE = 0.05
-"""Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
-_USED_AT_THE_END = ("task.running", "delivery.outbox.drain")
-"""Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
+LAST_LINE_CHARS = 300
+"""Longest quotation of what the driver printed."""
+
+_BEGIN_SECONDS = 8.0
+"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
+_BANNER_SECONDS = 20.0
+"""Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 
 
 class Launcher(Protocol):
-    """Starter of Spark for one task.
+    """Starter of Spark for one task."""
 
-    :meth:`AttemptLineage.finish` gets the result of the job.
-    """
-
-    def inject(
-        self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun
-    ) -> contextlib.AbstractContextManager[None]:
+    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         """Return a context in which the task starts Spark with lineage. Its exit restores everything.
 
         :raises InjectionError: if lineage cannot be added without risk to the job.
@@ -86,28 +80,40 @@ class Launcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnd:
-    """End of an attempt.
+class SparkSubmit:
+    """The ``spark-submit`` that will run.
 
-    :param spark_succeeded: whether spark-submit succeeded.
-    :param end_ms: time of the end, in ms since the epoch.
-    :param seconds: time for the lineage steps.
-    :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
+    :param env: its whole environment.
+    :param local_driver: the driver runs on this machine.
+    :param properties_file: the ``--properties-file`` option.
+    :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
+    :param argument_bytes: size of its arguments beyond the submission, such as the application's.
+    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
     """
 
-    spark_succeeded: bool
-    result: AttemptResult
-    end_ms: int
-    seconds: float
-    failure: str = ""
+    binary: str | None
+    env: Mapping[str, str]
+    local_driver: bool
+    properties_file: str | None = None
+    scala_version: ScalaVersion | None = None
+    suffixed_name: str | None = None
+    argument_bytes: int = 0
 
 
 class AttemptLineage:
-    """Lineage steps of one attempt, without Airflow: inject, announce, follow, then finish.
+    """Lineage of one attempt, without Airflow, until its job is submitted.
+
+    Then :class:`~airflow_provider_spark_datahub.task.running.RunningAttempt` takes over, and at the job's end
+    :class:`~airflow_provider_spark_datahub.task.ended.EndedAttempt`.
 
     :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
-    :ivar delivery: the half that knows the sink and the outbox.
-    :ivar ended: the jobs that are converted; none before the end.
+    :param before: jobs that the same attempt ran before, to whose lineage this job's is added.
+    :ivar task_attempt: its place in the run tree.
+    :ivar job: the submitted job; until then, one without events.
+    :ivar record: of the job in the outbox; ``None`` until it is submitted.
+    :ivar earlier: what earlier attempts left.
+    :ivar delivery: knows the sink and the outbox.
     :ivar driver_output: observer of what ``spark-submit`` prints.
     """
 
@@ -117,87 +123,43 @@ class AttemptLineage:
         attempt: TaskAttempt,
         connections: Connections,
         ti_id: str = "",
-        before: AttemptLineage | None = None,
+        before: Sequence[JobLineage] | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
+        self.task_attempt = attempt if before is None else _followed(before, attempt)
+        self.before = before
+        self.connections = connections
         self._ti_id = ti_id
-        self._attempt = attempt if before is None else before.ended.followed_by(attempt)
-        self._connections = connections
         self.report = LineageReport(connection=options.connection)
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
-        self.ended: EndedAttempt = EndedAttempt(
-            self._attempt, options.connection, self.delivery, before.ended if before else None
-        )
-        self._events_file: EventPlace | None = None
-        self._record: UnfinishedAttempt | None = None
-        self._reconnected = False
-        self._not_injected: str | None = None
-        self._driver_is_here: bool | None = None
-        self._event_log = SparkEventLog(open_store=connections.open_store, since_ms=attempt.start_ms)
+        run_start_ms = attempt.dag_run.start_ms or 0
+        self.earlier = EarlierAttempts(options, attempt.key, run_start_ms, connections, self.report.warnings)
         self.driver_output = DriverOutput()
-        self._running: RunningLineage | None = None
-        self._job_ended = threading.Event()
+        self.record: UnfinishedAttempt | None = None
+        self.job = SubmittedJob(options.settings)
 
-    # -- before the submit
-
-    @property
-    def _plan(self) -> SubmitPlan:
-        return SubmitPlan(self._options, self._attempt.key, self._connections, self._ti_id, self.report.warnings)
-
-    def handle_orphans(self) -> None:
-        """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it.
-
-        Properties files that killed tasks of this user left are removed, since they hold credentials.
-        """
-        for path in PropertiesFile.remove_abandoned():
-            log.debug("Removed the properties file that a killed task left: %s", path)
-        for record in self.delivery.killed_attempts():
-            for process in RunningSubmit.find(record.events_file, record.event_log or ""):
-                whose = f"the spark-submit of attempt {record.task_try.try_number}, whose task was killed,"
-                where = f"on {socket.gethostname()} (pid {process.pid})"
-                if self._options.on_orphan != "kill":
-                    text = f"{whose} still runs {where} and may write beside this attempt's: stop it, or set on_orphan"
-                elif process.stop(_ORPHAN_SECONDS):
-                    text = f"{whose} still ran {where}: it was stopped (on_orphan=kill)"
-                else:
-                    text = f"{whose} still runs {where}: it could not be stopped (on_orphan=kill)"
-                log.warning("%s", text[0].upper() + text[1:])
-                self.report.warnings.append(text)
-
-    def avoid_failed_listener(self, failure: object) -> None:
+    def avoid_failed_listener(self, remembered: object) -> None:
         """Capture from Spark's own event log if the listener made the job of an earlier attempt fail.
 
-        :param failure: result of :meth:`leave_listener_failure` from the task's state, if Airflow keeps one.
+        :param remembered: its :attr:`listener_failure` in the task's state, if Airflow keeps one.
         """
-        known = failure if isinstance(failure, str) else self.delivery.listener_failure(self._run_start_ms)
-        if known and self._options.capture != "event_log":
-            self._options = self._options.without_listener()
+        known = remembered if isinstance(remembered, str) else self.earlier.listener_failure
+        if known and self.options.capture != "event_log":
+            self.options = self.options.without_listener()
+            self.job = replace(self.job, settings=self.options.settings)
             self.report.warnings.append(
                 f"an earlier attempt failed: {known}. This attempt runs without the listener, and its lineage comes "
                 "from Spark's own event log"
             )
 
-    def leave_listener_failure(self) -> str:
-        """Record that later attempts must do without the listener, and return why.
-
-        :raises OSError: if the outbox refuses.
-        """
-        return self.delivery.leave_listener_failure(self._run_start_ms, self._listener_failure)
-
     @property
-    def listener_failed(self) -> bool:
-        """Whether the listener made the job fail, as far as the driver's output shows."""
-        return bool(self._listener_failure)
-
-    @property
-    def _listener_failure(self) -> str:
-        if self._not_injected or self._options.capture == "event_log":
+    def listener_failure(self) -> str:
+        """How the listener made the job fail, as far as the driver's output shows; empty if it did not."""
+        if self.job.problem or self.options.capture == "event_log":
             return ""
-        return redact_text(self.driver_output.listener_failure)[:_LAST_LINE_CHARS]
+        return redact_text(self.driver_output.listener_failure)[:LAST_LINE_CHARS]
 
-    @property
-    def _run_start_ms(self) -> int:
-        return self._attempt.dag_run.start_ms or 0
+    # -- the submit
 
     def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
         """Return the submission with the listener, its jar and its properties, or with Spark's own event log.
@@ -205,22 +167,32 @@ class AttemptLineage:
         :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
-        self._take_name(suffixed=spark.suffixed_name)
-        self._driver_is_here = spark.local_driver
-        injection, events_file = self._plan.inject(submission, spark, (parent, root), self._event_log)
-        self._begin(events_file)
+        events = self._on_events_disk(self._new_event_place)
+        injection = self._injection(submission, spark, events, (parent, root))
+        if injection.users_parent:
+            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+        event_log = SparkEventLog(open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms)
+        if self.options.settings.reads_event_log:
+            # Beside the event file; if the events go to a store, where the event file would be.
+            beside = events if isinstance(events, Path) else self._event_file()
+            with_log = partial(
+                event_log.inject,
+                injection.submission,
+                beside,
+                local_driver=spark.local_driver,
+                attempt=str(events),
+                connection=self.options.event_log_connection,
+            )
+            injection = replace(injection, submission=self._on_events_disk(with_log))
+        if spark.binary:
+            capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
+        if spark.local_driver and isinstance(events, Path):
+            self._on_events_disk(partial(self._reserve, events))
+        added = injection.submission.properties.keys() - submission.properties.keys()
+        log.debug("Events go to %s; properties added: %s", events, ", ".join(sorted(added)))
+        settings = self._named(spark.suffixed_name)
+        self.begin(SubmittedJob(settings, events, event_log, spark.local_driver))
         return injection
-
-    def _take_name(self, *, suffixed: str | None = None, unnamed: str | None = None) -> None:
-        """Take settings that name the application for the launcher, unless the user set them."""
-        settings = self._options.settings
-        suffixed, unnamed = settings.suffixed_name or suffixed, settings.unnamed_as or unnamed
-        self._options = replace(self._options, settings=replace(settings, suffixed_name=suffixed, unnamed_as=unnamed))
-
-    @property
-    def _own_name(self) -> str:
-        """Name for an application that has none."""
-        return f"{self._attempt.key.dag_id}_{self._attempt.key.task_id}".replace(".", "_")
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
         """Return the configuration of the listener for every Spark that the task starts below itself.
@@ -228,9 +200,22 @@ class AttemptLineage:
         :raises InjectionError: if the folder for events is relative.
         :raises OSError: if it cannot be written.
         """
-        self._take_name(unnamed=self._own_name)
-        injection, self._event_log = self._plan.inject_below((parent, root))
-        self._begin(Path(injection.events_folder))
+        options = self.options
+        folder = self._on_events_disk(self._made_events_folder)
+        event_log = SparkEventLog()
+        if options.settings.reads_event_log:
+            event_log = SparkEventLog(str(event_log_folder(folder)), is_own=True)
+        injection = capture.ChildInjection(
+            str(folder),
+            parent,
+            root,
+            NAMESPACE,
+            self._facets(),
+            options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            str(event_log.folder) if event_log.folder else None,
+            str(options.class_archives) if options.class_archives else None,
+        )
+        self.begin(SubmittedJob(self._named(unnamed_as=self._own_name), Path(injection.events_folder), event_log))
         return injection
 
     def inject_session(self, remote: str) -> str:
@@ -239,282 +224,213 @@ class AttemptLineage:
         :param remote: the client's own connection string.
         :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
         """
-        changed, events = self._plan.inject_session(remote, self._own_name)
-        self._begin(events)
+        path = self.options.connect_events or Path()
+        changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
+        try:
+            start = self._on_events_disk(path.stat).st_size
+        except OSError as error:
+            raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
+        self.begin(SubmittedJob(self.job.settings, capture.SessionEvents(path, session_id, start, self._own_name)))
         return changed
 
-    @property
-    def connect_events(self) -> Path | None:
-        """Event file of the Spark Connect server whose clients tasks are; ``None`` if there is none."""
-        return self._options.connect_events
-
-    def _begin(self, events_file: EventPlace) -> None:
-        """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
-        self._events_file, self.report.events_file = events_file, str(events_file)
-        self._record = self._begun_record(events_file, self._options.openlineage_connection)
-        self.delivery.begin(self._record.to_obj(), str(events_file))
-
-    def _begun_record(self, events_file: EventPlace, backend: str | None = None) -> UnfinishedAttempt:
-        options = self._options
-        return UnfinishedAttempt.begun(self._attempt, options.settings, events_file, self._event_log, backend)
-
-    def mark_not_injected(self, reason: str) -> None:
+    def run_without_lineage(self, reason: str) -> None:
         """Record why the job runs without lineage. The runs of the attempt are delivered nevertheless."""
-        self._not_injected = redact_text(reason)
+        self.job = replace(self.job, problem=redact_text(reason))
 
-    # -- an attempt that reconnects to the job of an earlier one
+    def begin(self, job: SubmittedJob) -> None:
+        """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
+        self.record = UnfinishedAttempt.begun(self.task_attempt, job, self.options.openlineage_connection)
+        self.job, self.report.events_file = job, self.record.events_file
+        self.delivery.begin(self.record.to_obj(), self.record.events_file)
 
+    # -- a job that an earlier attempt submitted
+
+    @property
     def event_files(self) -> dict[str, Any]:
-        """Return where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if nowhere."""
-        return self._record.event_files() if self._record is not None else {}
+        """Where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if nowhere."""
+        return self.record.event_files if self.record is not None else {}
 
     def reconnect_to(self, try_number: int) -> None:
         """Read the events of a job that an earlier attempt submitted, from where the outbox says that they are."""
-        if not self._reconnected and try_number != self._attempt.try_number:
-            self.reconnect(self.delivery.event_files_of(try_number))
+        if not self.job.is_earlier and try_number != self.task_attempt.try_number:
+            self.reconnect(self.earlier.event_files_of(try_number))
 
     def reconnect(self, event_files: object) -> None:
         """Read the events of a job that an earlier attempt submitted.
 
-        :param event_files: result of that attempt's :meth:`event_files`; ``None`` if it was not kept.
+        :param event_files: that attempt's :attr:`event_files`; ``None`` if they were not kept.
         """
         if not isinstance(event_files, dict) or not event_files.get("events_file"):
-            self.mark_not_injected("this attempt reconnected to a job of an earlier one, whose events are not known")
+            self.run_without_lineage("this attempt reconnected to a job of an earlier one, whose events are not known")
             return
-        events_file = event_place(event_files["events_file"], self._connections.open_store)
-        folder = event_files.get("event_log")
-        self._take_name(suffixed=event_files.get("suffixed_name"))
-        log.debug("Reconnected to the job whose events are in %s", events_file)
-        self._reconnected = True
-        self._events_file, self.report.events_file = events_file, str(events_file)
-        self._event_log = SparkEventLog(
-            folder,
-            is_own=bool(event_files.get("own_event_log")),
-            events_file=str(events_file),
-            open_store=self._connections.open_store,
+        settings = self._named(event_files.get("suffixed_name"))
+        found = SubmittedJob.found(event_files, settings, self.connections.open_store)
+        self.job = replace(found, driver_is_here=self.job.driver_is_here)
+        log.debug("Reconnected to the job whose events are in %s", self.job.events)
+        self.record = UnfinishedAttempt.begun(self.task_attempt, self.job)
+        self.report.events_file = self.record.events_file
+        self.delivery.take_over(self.record.to_obj(), self.record.events_file)
+
+    # -- steps of the submit
+
+    def _named(self, suffixed_name: str | None = None, unnamed_as: str | None = None) -> LineageSettings:
+        """Return the settings with names of the application that the launcher knows, unless the user set them."""
+        settings = self.job.settings
+        return replace(
+            settings,
+            suffixed_name=settings.suffixed_name or suffixed_name,
+            unnamed_as=settings.unnamed_as or unnamed_as,
         )
-        self._not_injected = None
-        self._record = self._begun_record(events_file)
-        self.delivery.take_over(self._record.to_obj(), str(events_file))
 
-    # -- while the job runs, in a thread of its own
+    @property
+    def _own_name(self) -> str:
+        """Name for an application that has none."""
+        return f"{self.task_attempt.key.dag_id}_{self.task_attempt.key.task_id}".replace(".", "_")
 
-    def announce(self) -> None:
-        """Deliver what earlier attempts left behind, then report that this attempt is running.
+    def _on_events_disk(self, step: Callable[[], T]) -> T:
+        """Return the result of a step before the submit on the disk of the event files.
 
-        The end of the attempt delivers again what fails here.
+        :raises TimeoutError: if the disk hangs. A driver with the listener would not end then.
         """
-        with gc_paused():
-            for name in _USED_AT_THE_END:
-                import_module(f"airflow_provider_spark_datahub.{name}")
-        if self._events_file is not None and not isinstance(self._events_file, Path):
-            # The first request loads the client of the store; the end of the attempt has no time for that.
-            with suppress(OSError):
-                self._events_file.sizes()
-        self._event_log.load_client()
-        try:
-            self.delivery.deliver_earlier()
-        except (OSError, ValueError) as error:
-            log.warning(
-                "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.", error
-            )
-        delivery = self.delivery.send(self._attempt.proposals(), Deadline.after(self._options.timeout))
-        log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
-        if not delivery.pending:
+        return step_in_time(str(self.options.events_location), Deadline.after(_BEGIN_SECONDS), step)
+
+    def _reserve(self, events_file: Path) -> None:
+        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
+        with suppress(OSError):
+            self._make_folder(events_file.parent)
+            reservation_file(events_file).touch()
+
+    def _made_events_folder(self) -> Path:
+        events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
+        self._make_folder(events_folder.parent)
+        events_folder.mkdir()
+        if self.options.settings.reads_event_log:
+            event_log_folder(events_folder).mkdir()
+        return events_folder
+
+    def _make_folder(self, folder: Path) -> None:
+        limits = self.options.outbox_limits
+        make_folder(folder, sync=False, access=FileAccess.of(group=limits is not None and limits.group_access))
+
+    def _event_file(self) -> Path:
+        """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
+        return event_file(self.options.events_location, self.task_attempt.key, self._ti_id)
+
+    def _new_event_place(self) -> EventPlace:
+        """Return a new place for the attempt's events: an unused file, or objects in a store."""
+        options, file = self.options, self._event_file()
+        if options.events_store is None:
+            return unused_path(file)
+        # Airflow's id of the task instance keeps attempts of the same key apart.
+        relative = file.relative_to(options.events_location).as_posix()
+        return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
+
+    def _facets(self) -> dict[str, bool]:
+        """Return the facets that the listener must send (or not send) contrary to its defaults."""
+        settings = self.options.settings
+        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
+        return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
+
+    def _injection(
+        self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
+    ) -> Injection:
+        """Return the submission with the listener, or without it if lineage comes from Spark's event log.
+
+        :param runs: the parent run, and the root of the run tree.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and ``capture`` does not allow
+            the job's event log instead.
+        :raises OSError: if the properties file cannot be read.
+        """
+        installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
+        submission = replace(
+            submission,
+            base_properties=base_properties(installation, spark.properties_file),
+            base_file=base_file(installation, spark.properties_file),
+            replaceable=_knows_base_file(spark, installation),
+        )
+        if submission.secrets and spark.binary and not submission.replaceable:
+            names_of_secrets = ", ".join(sorted(submission.secrets))
+            log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
+        reason = f"capture is {self.options.capture}"
+        if self.options.capture != "event_log":
             try:
-                self.delivery.deliver_others_of_dag(self._job_ended.is_set)
-            except OSError as error:
-                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays in the outbox.", error)
+                return self._with_listener(submission, spark, installation, events_file, runs)
+            except InjectionError as error:
+                if self.options.capture == "listener":
+                    raise
+                reason = redact_text(error.reason)
+                self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
+        log.debug("The job runs without the OpenLineage listener: %s", reason)
+        return Injection(submission, users_parent=False, users_transport=False)
 
-    def follow(self) -> None:
-        """Deliver the lineage of the running job every ``emit_periodically`` seconds, until :meth:`finish`."""
-        if not self._options.emit_periodically:
-            return
-        from airflow_provider_spark_datahub.task.running import RunningLineage
+    def _with_listener(
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        installation: SparkInstallation | None,
+        events_file: EventPlace,
+        runs: tuple[ParentRun, ParentRun],
+    ) -> Injection:
+        self._check_listener(submission, spark)
+        versions = None
+        if installation is None and spark.binary:
+            versions = SparkVersions.from_banner(spark.binary, spark.env, _BANNER_SECONDS)
+        jar = choose_jar(
+            self.options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
+            submission,
+            installation=installation,
+            local_driver=spark.local_driver,
+            resolver=IvyResolver(installation, submission, spark.env) if installation else None,
+            scala_version=versions.scala_version if versions else spark.scala_version,
+            s3_transport=not isinstance(events_file, Path),
+        )
+        place = ", on the driver's class path" if jar.class_path else ""
+        log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
+        endpoint = None if isinstance(events_file, Path) else self.connections.s3_endpoint(str(events_file))
+        lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self._facets(), endpoint)
+        injection = inject(submission, lineage)
+        archive = self._class_archive(submission, spark, installation, jar)
+        return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection
 
-        self._running = RunningLineage(self._options, self._attempt, self.delivery, self._open_events, self._job_ended)
-        self._running.follow(self._options.emit_periodically)
-
-    def stop_following(self) -> None:
-        """Begin no further delivery of the running job, which another process waits for."""
-        self._job_ended.set()
-
-    # -- after the job
-
-    def finish(self, end: AttemptEnd) -> LineageReport:
-        """Collect, convert and deliver everything, within the time of ``end``."""
-        started = time.monotonic()
-        deadline = Deadline.after(end.seconds)
-        self._job_ended.set()
-        spark = "succeeded" if end.spark_succeeded else "failed"
-        log.debug("The job has ended: Spark %s, the task is %s; %.1f s for lineage", spark, end.result, end.seconds)
-        forwarding = self._forwarding()
-        with self.delivery.leased(deadline), gc_paused():
-            if self._record is not None:
-                self._record = self._record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
-                self.delivery.record_end(self._record.to_obj())
-            events = self._events_at_the_end(deadline)
-            collected = events.collect(deadline)
-            ended = self._attempt.ended(end.end_ms, end.result)
-            lineage = events.lineage_in_time(end.spark_succeeded, ended, deadline)
-            if lineage is None:
-                if self.delivery.leave_unfinished(collected, is_stuck=events.is_stuck):
-                    self.report.seconds = round(time.monotonic() - started, 3)
-                    return self.report
-                lineage = events.lineage(end.spark_succeeded, ended)
-            conversion, proposals = lineage
-            self.ended.conversion = conversion
-            self._describe(collected, conversion, end.failure, self._notes_of_launches(deadline))
-            own_edges = patched_edges(proposals)
-            if events.saw_everything and self._running is not None:
-                proposals += self._running.retractions(proposals)
-            log.debug("Made %s", counted(len(proposals), "proposal"))
-            self.ended.keep_edges(own_edges, end.result)
-            raw = self._raw_events(events, deadline)
-            kept = self._events_file is None or raw is None or forwarding.keep(raw, self._events_file, deadline)
-            removable = was_read_completely(collected) and kept
-            if self._record is not None and not removable:
-                self.delivery.record_end(replace(self._record, keep_events=True).to_obj())
-            self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
-            if self._events_file and (self.report.pending or self.report.rejected):
-                self.delivery.keep_raw_events(self._events_file, raw, Deadline.after(end.seconds * _RAW_EVENTS_SHARE))
-        forwarding.deliver(deadline)
-        # An entry that could not be removed will be converted again.
-        if self._events_file and self.report.is_complete and removable and self.report.outbox_entry is None:
-            self._remove_events_file(self._events_file, deadline)
-        self.report.seconds = round(time.monotonic() - started, 3)
-        return self.report
-
-    def deliver_only(self, end: AttemptEnd, spark_attempt: int) -> LineageReport:
-        """Deliver the lineage that an earlier attempt left, and this attempt's own place in the run tree.
-
-        :param spark_attempt: the earlier attempt, whose Spark job succeeded.
-        """
-        deadline = Deadline.after(end.seconds)
-        with self.delivery.leased(deadline):
-            self.delivery.check_waiting(spark_attempt)
-            proposals = self._attempt.ended(end.end_ms, end.result).proposals()
-            self.delivery.deliver(proposals, deadline, spark_succeeded=end.spark_succeeded)
-        self._forwarding().deliver(deadline)
-        return self.report
-
-    def correct(self, end: AttemptEnd) -> LineageReport:
-        """Deliver a corrected result at the time of what :meth:`finish` delivered, so that it replaces that result."""
-        report = LineageReport(connection=self._options.connection)
-        delivery = TaskDelivery(self._options, self._attempt.key, self._connections, report)
-        proposals = self._attempt.ended(end.end_ms, end.result).proposals()
-        delivery.deliver(proposals, Deadline.after(end.seconds), spark_succeeded=end.spark_succeeded)
-        return report
-
-    @property
-    def run_urn(self) -> str:
-        """URN of the task run."""
-        return self._attempt.urn
-
-    @property
-    def job_urn(self) -> str:
-        """URN of the task's DataJob."""
-        return self._attempt.job_urn
-
-    def _open_events(self, *, keep_raw: bool = False) -> JobEvents:
-        from airflow_provider_spark_datahub.task.job_events import JobEvents
-
-        return JobEvents(self._options.settings, self._events_file, self._event_log, keep_raw=keep_raw)
-
-    def _events_at_the_end(self, deadline: Deadline) -> JobEvents:
-        """Return the events that were followed while the job ran, if they are usable, or read them from the start."""
-        followed = self._running.stop(deadline) if self._running is not None else None
-        if followed is not None and not self._reconnected:
-            return followed
-        # Events that were read before the attempt reconnected are not of its job.
-        return self._open_events(keep_raw=self._options.openlineage_connection is not None)
-
-    def _forwarding(self) -> EventForwarding:
-        from airflow_provider_spark_datahub.task.raw_events import EventForwarding
-
-        return EventForwarding(self._options, self._attempt.key, self._connections, self.report)
-
-    def _raw_events(self, events: JobEvents, deadline: Deadline) -> RawEvents | None:
-        """Return the raw events to forward; ``None`` without a backend.
-
-        Normally they were collected in the pass that converted the events. If that pass followed the running job, the
-        file is read again: collecting while a job runs for weeks would fill the worker's memory.
-        """
-        if self._options.openlineage_connection is None or self._events_file is None:
+    def _class_archive(
+        self, submission: Submission, spark: SparkSubmit, installation: SparkInstallation | None, jar: JarChoice
+    ) -> ClassArchive | None:
+        if self.options.class_archives is None or not spark.local_driver:
             return None
-        from airflow_provider_spark_datahub.task.raw_events import RawEvents
-
-        return events.raw or RawEvents.read(self._events_file, deadline)
-
-    def _why_no_events(self, collected: CollectionReport, failure: str) -> str:
-        if collected.outcome is not Outcome.MISSING:
-            return collected.sentence
-        if self._driver_is_here is False and isinstance(self._events_file, Path):
-            return (
-                f"there is no event file: the driver ran on another machine, and its {self._events_file} is not on "
-                "this one, or the OpenLineage listener did not run there: set events_location to a folder that both "
-                "share, or to an address in S3"
-            )
-        if not failure or not self._driver_is_here:
-            return collected.sentence
-        if self.listener_failed:
-            return f"there is no event file: {self._listener_failure}"
-        # The listener writes its first event when the application starts.
-        last = redact_text(self.driver_output.last_line)[:_LAST_LINE_CHARS]
-        said = f"; its last line: {last}" if last else ""
-        return f"the job failed before its Spark application started, so there are no events: {failure}{said}"
-
-    def _describe(
-        self, collected: CollectionReport, conversion: Conversion, failure: str, notes: Sequence[str]
-    ) -> None:
-        report, settings = self.report, self._options.settings
-        diagnostics = conversion.diagnostics
-        report.events = collected.events
-        report.bad_events = collected.quarantined_count + collected.torn + diagnostics.rejected_events
-        report.jobs = list(dict.fromkeys(job.job_urn for job in conversion.jobs))
-        report.inputs, report.outputs = conversion.inputs, conversion.outputs
-        report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
-        report.warnings += self._event_log.problems
-        if failure and self.listener_failed:
-            report.warnings.append(f"{self._listener_failure}; a next attempt runs without the listener")
-        report.warnings += notes if collected.events else []
-        report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
-        report.gaps += diagnostics.gaps
-        if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
-            report.warnings.append(collected.sentence)
-        unnamed = settings.flow_id(UNNAMED_APPLICATION)
-        if unnamed != settings.flow_id("") and any(job.definition.flow.flow_id == unnamed for job in conversion.jobs):
-            report.warnings.append(
-                f"the application has no name of its own: its flow is {unnamed!r}, as that of every other "
-                "task without 'name'; set 'name', or 'pipeline_name' in the option 'lineage'"
-            )
-        if self._not_injected:
-            report.reason = self._not_injected
-        elif not collected.events and not conversion.jobs:
-            report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected, failure)
-        elif not conversion.jobs:
-            rejected = counted(diagnostics.rejected_events, "event")
-            report.reason = f"none of {rejected} could be converted: {diagnostics.rejections[0]}"
-        elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
-            report.reason = unreported[0]
-        elif not report.has_lineage:
-            seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
-            report.reason = "; ".join(part for part in (seen, self.driver_output.sentence) if part)
-
-    def _notes_of_launches(self, deadline: Deadline) -> list[str]:
-        place = self._events_file
-        if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
-            return []
         try:
-            notes = step_in_time(str(self._options.events_location), deadline, lambda: [*capture.launch_notes(place)])
-            return [redact_text(note) for note in notes]
-        except OSError as error:
-            return [f"the notes of the task's launches of Spark cannot be read: {error}"]
+            archives = capture.ClassArchives.at(self.options.class_archives)
+            archive = archives.find(submission, installation, spark.env, jar)
+        except capture.ClassArchiveError as error:
+            log.info("The job starts without an archive of Java classes: %s", error)
+            return None
+        log.debug("Archive of Java classes: %s", archive.path)
+        return archive
 
-    def _remove_events_file(self, path: EventPlace, deadline: Deadline) -> None:
-        try:
-            remove_events(path, self._event_log, deadline)
-        except OSError as error:
-            self.report.warnings.append(f"cannot remove the event file {path}: {error.strerror or error}")
-            return
-        self.report.events_file = None
+    def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
+        off = submission.disabled_by(spark.env)
+        if off:
+            raise InjectionError(f"{off} switches the OpenLineage listener off")
+        replaced = overridden_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None
+        if replaced:
+            self.report.warnings.append(
+                f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
+                "(spark.openlineage.transport.*) to have it combined with ours"
+            )
+
+
+def _followed(jobs: Sequence[JobLineage], attempt: TaskAttempt) -> TaskAttempt:
+    """Return an attempt for one more Spark job, whose lineage is added to that of the jobs before it."""
+    read = {urn for job in jobs for urn in job.lineage.inputs}
+    written = {urn for job in jobs for urn in job.lineage.outputs}
+    return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
+
+
+def _knows_base_file(spark: SparkSubmit, installation: SparkInstallation | None) -> bool:
+    # A driver in a container has environment variables that spark-submit does not see.
+    names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
+    is_ours = all(spark.env.get(name) == os.environ.get(name) for name in names)
+    return (
+        spark.binary is not None
+        and is_ours
+        and knows_base_file(installation, spark.properties_file, spark.binary, spark.env)
+    )

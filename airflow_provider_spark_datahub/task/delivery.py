@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import msgspec
-
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EventPlace, Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection
@@ -24,20 +22,25 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryName,
     Lease,
-    ListenerFailures,
     Outbox,
     OutboxError,
 )
 from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.task.recovery import (
+    RecoveryError,
+    drain_callbacks,
+    is_ready,
+    recover_entry,
+    remove_delivered_events,
+)
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
-    from airflow_provider_spark_datahub.conversion import Proposal, WrittenDataset
+    from airflow_provider_spark_datahub.conversion import Proposal
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
+    from airflow_provider_spark_datahub.task.job_events import RawEvents
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
-    from airflow_provider_spark_datahub.task.raw_events import RawEvents
-    from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +51,7 @@ _REPORTED_REASONS = 3
 _OUTAGES = ".outages"
 """Folder of the host's notes on outages: in the outbox, or in the events' folder if the outbox is not on a disk."""
 _BEGIN_SECONDS = 8.0
-"""Time for the outbox before the submit, to look for earlier attempts and again to record this one. If it hangs, half
-of it is waited for."""
-_RETRY_SECONDS = 20.0
-"""Time to record that only lineage is missing. Without that record, ``lineage_on_failure`` cannot fail the task."""
+"""Time for the outbox before the submit, to record this attempt. If it hangs, half of it is waited for."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
 _MOST_ASKED = 20
 """Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
@@ -80,8 +80,6 @@ class TaskDelivery:
         """Whether the entry is in the outbox or beside it."""
         self._lease: Lease | None = None
         self._delivered_name: EntryName | None = None
-        self.written: list[WrittenDataset] = []
-        """What the job of the earlier attempt wrote, if this one only delivers."""
 
     def page_of(self, urn: str) -> str:
         """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not known."""
@@ -114,7 +112,6 @@ class TaskDelivery:
     def deliver_earlier(self) -> None:
         """Deliver what earlier attempts left pending, while the job of this one runs."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
-        from airflow_provider_spark_datahub.task.recovery import remove_delivered_events
 
         if self._key.try_number == 1:
             return
@@ -137,34 +134,6 @@ class TaskDelivery:
                 if deadline.expired:
                     return
 
-    def killed_attempts(self) -> list[UnfinishedAttempt]:
-        """Return the records of earlier attempts whose task process ended on this machine without a recorded end."""
-        if self._key.try_number == 1:
-            return []
-        self._outbox.deadline = self._look_deadline
-        return [record for record in self._unfinished_attempts() if record.spark_succeeded is None and record.is_over]
-
-    def event_files_of(self, try_number: int) -> dict[str, Any] | None:
-        """Return :meth:`.UnfinishedAttempt.event_files` of an earlier attempt; ``None`` if it left no record here.
-
-        :raises OSError: if the outbox does not answer.
-        """
-        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
-        for record in self._unfinished_attempts():
-            if record.task_try.try_number == try_number:
-                return record.event_files()
-        return None
-
-    def _unfinished_attempts(self) -> Iterator[UnfinishedAttempt]:
-        """Yield the records of earlier attempts that are not converted yet."""
-        from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
-
-        for entry in self._entries():
-            manifest = entry.manifest
-            if manifest.state == "unfinished" and manifest.key.try_number < self._key.try_number:
-                with suppress(ValueError):
-                    yield UnfinishedAttempt.from_obj(manifest.redo)
-
     def deliver_others_of_dag(self, stopped: Callable[[], bool]) -> None:
         """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.
 
@@ -172,7 +141,6 @@ class TaskDelivery:
         :raises OSError: if the outbox refuses, or does not answer.
         """
         from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
-        from airflow_provider_spark_datahub.task.recovery import drain_callbacks, is_ready
 
         outbox, digest = self._connections.outbox(self._options), EntryName.connection_hash(self._options.connection)
         # The last delivery begins within the first half of it.
@@ -318,7 +286,7 @@ class TaskDelivery:
 
         :param raw: the events, if they were collected.
         """
-        from airflow_provider_spark_datahub.task.raw_events import RawEvents
+        from airflow_provider_spark_datahub.task.job_events import RawEvents
 
         if self._lease is None or self._delivered_name is None:
             # Another drainer may be changing the entry.
@@ -362,92 +330,58 @@ class TaskDelivery:
         earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
         return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
 
-    # -- a listener that made the job fail, for later attempts
+    # -- raw events, for the backend of ``openlineage_conn_id``
 
-    def leave_listener_failure(self, run_start_ms: int, failure: str) -> str:
-        """Record that later attempts of the task run must do without the listener, and return the failure.
+    def keep_to_forward(self, events: RawEvents, deadline: Deadline) -> bool:
+        """Put the raw events into the outbox, as an entry of their own, so that no server waits for another.
 
-        :param run_start_ms: start of the DAG run.
-        :raises OSError: if the outbox refuses.
+        Problems are warnings. They affect neither the completeness of the lineage nor the task.
+
+        :returns: False if the event file must stay.
         """
-        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
-        failures = ListenerFailures(self._outbox.storage)
-        failures.write(self._key, run_start_ms, failure, max_age=self._outbox.limits.max_age)
-        return failure
-
-    def listener_failure(self, run_start_ms: int) -> str | None:
-        """Return how the listener made an earlier attempt's job fail; ``None`` if it did not."""
-        if self._key.try_number == 1:
-            return None
+        stay = f"the events stay in {self._report.events_file}"
+        if not events.is_whole:
+            self._warn_of_backend(f"{stay}: {events.report.sentence}")
+            return False
         try:
-            self._outbox.deadline = self._look_deadline
-            return ListenerFailures(self._outbox.storage).of_task_run(self._key, run_start_ms)
-        except OSError as error:
-            self._report.warnings.append(f"cannot look into the outbox for failures of the listener: {error}")
-            return None
+            outbox = self._connections.outbox(self._options)
+            outbox.deadline = deadline
+            events.forward(outbox, self._key, self._options.openlineage_connection or "")
+        except OutboxError as error:
+            self._warn_of_backend(f"{stay}: {error}")
+            return False
+        if events.problem:
+            self._warn_of_backend(f"{events.problem}; they stay in {self._report.events_file}")
+        return not events.left_out
 
-    # -- an attempt that only delivers, after one that failed for its lineage alone
+    def forward_raw_events(self, deadline: Deadline) -> None:
+        """Deliver the raw events of this attempt, and those that earlier attempts left in the outbox."""
+        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
 
-    def attempt_to_deliver(self, waiting: object) -> int | None:
-        """Return the earlier attempt whose Spark job succeeded and whose lineage this one delivers, if there is one.
-
-        :param waiting: result of :meth:`leave_to_retry` from the task's state, if Airflow keeps one.
-        """
-        if self._options.on_failure == "warn":
-            return None
-        if isinstance(waiting, dict) and waiting.get("for_try") == self._key.try_number:
-            self.written = _read_written(waiting)
-            return self._key.try_number - 1
-        try:
-            self._outbox.deadline = self._look_deadline
-            manifests = [entry.manifest for entry in self._entries() if entry.manifest.awaits_retry]
-        except OSError as error:
-            self._report.warnings.append(f"cannot look into the outbox for what earlier attempts left: {error}")
-            return None
-        earlier = [manifest for manifest in manifests if manifest.key.try_number < self._key.try_number]
-        if not earlier:
-            return None
-        last = max(earlier, key=lambda manifest: manifest.key.try_number)
-        self.written = _read_written(last.redo)
-        return last.key.try_number
-
-    def leave_to_retry(self, written: Sequence[WrittenDataset]) -> dict[str, Any]:
-        """Record that the next attempt only has to deliver.
-
-        :param written: what the job wrote.
-        :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
-        :raises OSError: if the outbox refuses; the next attempt would run Spark again.
-        """
-        # The time for lineage is usually over: that is why it is pending.
-        self._outbox.deadline = Deadline.after(_RETRY_SECONDS)
-        # Airflow's state of tasks takes JSON only, without tuples.
-        left = {"written": msgspec.json.decode(msgspec.json.encode(written))}
-        for entry in self._entries():
-            entry.update(awaits_retry=True, redo={**(entry.manifest.redo or {}), **left})
-        return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location), **left}
-
-    def leave_to_others(self) -> None:
-        """Record that no attempt only has to deliver: whoever clears the task now wants Spark to run again.
-
-        :raises OSError: if the outbox refuses.
-        """
-        self._outbox.deadline = Deadline.after(_RETRY_SECONDS)
-        for entry in self._entries():
-            if entry.manifest.awaits_retry:
-                entry.update(awaits_retry=False)
-
-    def check_waiting(self, spark_attempt: int) -> None:
-        """Report if the lineage of an earlier attempt is not in this worker's outbox."""
-        try:
-            awaits_retry = any(entry.manifest.awaits_retry for entry in self._entries())
-        except OSError as error:
-            self._add_reason(f"the lineage of attempt {spark_attempt} is pending, since the outbox failed: {error}")
+        if self._options.openlineage_connection is None:
             return
-        if not awaits_retry:
-            self._report.reason = (
-                f"Spark succeeded in attempt {spark_attempt}, but its lineage is not in the outbox "
-                f"{self._options.outbox_location} of this worker: set outbox_location to a place that all workers share"
-            )
+        seconds = deadline.remaining()
+        digest = EntryName.connection_hash(self._options.openlineage_connection)
+        try:
+            outbox = self._connections.outbox(self._options)
+            outbox.deadline = deadline
+            names = [name for name in outbox.names(self._key.instance) if name.connection == digest]
+            limits = DrainLimits(seconds=seconds, entry_seconds=max(seconds, 0.1))
+            drained = Drain(outbox, self._connections.open_sink, limits).run(names)
+        except OSError as error:
+            self._warn_of_backend(str(error))
+            return
+        log.debug("Forwarded %s to %s", counted(drained.delivered, "raw event"), self._options.openlineage_connection)
+        self._report.forwarded = drained.delivered
+        if drained.rejected:
+            rejected = counted(drained.rejected, "event")
+            self._warn_of_backend(f"the backend rejected {rejected}: its reasons are in the outbox's quarantine")
+        if drained.waiting or drained.elsewhere:
+            why = "; ".join(drained.problems) or "no time was left, or another drainer holds them"
+            self._warn_of_backend(f"events are pending in the outbox: {why}")
+
+    def _warn_of_backend(self, problem: str) -> None:
+        self._report.warnings.append(f"OpenLineage backend ({self._options.openlineage_connection}): {problem}")
 
     # -- the outbox's entries
 
@@ -455,11 +389,6 @@ class TaskDelivery:
     def _outages(self) -> OutageNotes:
         location, events = self._options.outbox_location, self._options.events_location
         return OutageNotes((events if "://" in location else Path(location)) / _OUTAGES)
-
-    @cached_property
-    def _look_deadline(self) -> Deadline:
-        """Deadline for looking for earlier attempts before the submit; one, since a disk that hangs costs once."""
-        return Deadline.after(_BEGIN_SECONDS)
 
     @cached_property
     def _outbox(self) -> Outbox:
@@ -528,7 +457,6 @@ class TaskDelivery:
     def _deliver_leased(self, own: Entry, deadline: Deadline) -> None:
         """Deliver the entries of all attempts, this one's last."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
-        from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry, remove_delivered_events
 
         entries = [entry for entry in self._entries() if entry.name.group == self._group]
         if own.name not in (entry.name for entry in entries):
@@ -602,15 +530,3 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
     rejected = counted(len(rejections), "proposal was", "proposals were")
     others = f"; {counted(more, 'other reason')}" if more else ""
     return f"{rejected} rejected, and kept in the outbox's quarantine: {'; '.join(described)}{others}"
-
-
-def _read_written(left: object) -> list[WrittenDataset]:
-    """Return what :meth:`TaskDelivery.leave_to_retry` kept; nothing if an older version kept it."""
-    from airflow_provider_spark_datahub.conversion import WrittenDataset
-
-    kept = left.get("written") if isinstance(left, dict) else None
-    try:
-        return msgspec.convert(kept or [], list[WrittenDataset])
-    except msgspec.ValidationError as error:
-        log.warning("Cannot read which datasets the earlier attempt wrote, so they get no asset event: %s", error)
-        return []

@@ -1,76 +1,199 @@
-"""What other runs, Airflow's assets and DataHub's own plugin need of an ended attempt."""
+"""The end of one attempt: its events become delivered lineage, and its report says why if they do not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.conversion import DatasetId
+from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionReport, Outcome
+from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
+from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
+from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
+from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
+from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
+from airflow_provider_spark_datahub.task.recovery import was_read_completely
+from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, JobLineage, WrittenDataset
-    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
-    from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, JobLineage, Proposal, WrittenDataset
+    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
+    from airflow_provider_spark_datahub.task.attempt import AttemptLineage
+    from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
+    from airflow_provider_spark_datahub.task.running import RunningAttempt
+
+log = logging.getLogger(__name__)
+
+_RAW_EVENTS_SHARE = 0.05
+"""Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """End of an attempt.
+
+    :param spark_succeeded: whether spark-submit succeeded.
+    :param end_ms: time of the end, in ms since the epoch.
+    :param seconds: time for the lineage steps.
+    :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
+    """
+
+    spark_succeeded: bool
+    result: AttemptResult
+    end_ms: int
+    seconds: float
+    failure: str = ""
 
 
 class EndedAttempt:
-    """Converted Spark jobs of an attempt, with their datasets and edges.
+    """One attempt after its job.
 
-    :param connection: connection to DataHub.
-    :param before: an earlier call of Spark in the same attempt.
-    :ivar conversion: of this call's job; ``None`` until it is converted.
+    :param lineage: the attempt with its submitted job.
+    :param running: the attempt while the job ran; ``None`` if the job never ran.
+    :ivar conversion: of the job; ``None`` until it is converted.
+    :ivar written: datasets that the job wrote, or that the job wrote whose lineage this attempt delivers for another.
     """
 
-    def __init__(
-        self, attempt: TaskAttempt, connection: str, delivery: TaskDelivery, before: EndedAttempt | None
-    ) -> None:
-        self._attempt = attempt
-        self._connection = connection
-        self._delivery = delivery
-        self._before = before
+    def __init__(self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None) -> None:
+        self._lineage = lineage
+        self._running = running
+        self._attempt = lineage.task_attempt.ended(end.end_ms, end.result)
+        self._started = time.monotonic()
+        self._deadline = Deadline.after(end.seconds)
         self._names_all_edges = False
+        self.end = end
         self.conversion: Conversion | None = None
+        self.written: Sequence[WrittenDataset] = ()
+
+    def finish(self) -> LineageReport:
+        """Collect, convert and deliver everything, within the time of the end."""
+        lineage, end, report = self._lineage, self.end, self._lineage.report
+        if self._running is not None:
+            self._running.stop()
+        spark = "succeeded" if end.spark_succeeded else "failed"
+        log.debug("The job has ended: Spark %s, the task is %s; %.1f s for lineage", spark, end.result, end.seconds)
+        with lineage.delivery.leased(self._deadline), gc_paused():
+            if lineage.record is not None:
+                lineage.record = lineage.record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
+                lineage.delivery.record_end(lineage.record.to_obj())
+            events = self._events()
+            is_read = events.collect(self._deadline)
+            proposals = self._converted(events, is_read)
+            is_removable = proposals is not None and self._deliver(events, is_read, proposals)
+        if proposals is not None:
+            lineage.delivery.forward_raw_events(self._deadline)
+        # An entry that could not be removed will be converted again.
+        if is_removable and lineage.job.events and report.is_complete and report.outbox_entry is None:
+            self._remove_events()
+        report.seconds = round(time.monotonic() - self._started, 3)
+        return report
+
+    def _events(self) -> JobEvents:
+        """Return the events that were followed while the job ran, if they are usable, or read them from the start."""
+        followed = self._running.hand_over(self._deadline) if self._running is not None else None
+        keep_raw = self._lineage.options.openlineage_connection is not None
+        return followed or JobEvents(self._lineage.job, keep_raw=keep_raw)
+
+    def _converted(self, events: JobEvents, collected: CollectionReport) -> list[Proposal] | None:
+        """Convert the job, and return its proposals; ``None`` if this is left to the next attempt or a drain."""
+        succeeded = self.end.spark_succeeded
+        converted = events.lineage_in_time(succeeded, self._attempt, self._deadline)
+        if converted is None:
+            if self._lineage.delivery.leave_unfinished(collected, is_stuck=events.is_stuck):
+                return None
+            converted = events.lineage(succeeded, self._attempt)
+        self.conversion, proposals = converted
+        self.written = self.conversion.written
+        self._describe(collected, self.conversion, self._notes_of_launches())
+        own_edges = patched_edges(proposals)
+        if events.saw_everything and self._running is not None:
+            proposals += self._running.retractions(proposals)
+        log.debug("Made %s", counted(len(proposals), "proposal"))
+        self._keep_edges(own_edges)
+        return proposals
+
+    def _deliver(self, events: JobEvents, collected: CollectionReport, proposals: list[Proposal]) -> bool:
+        """Deliver the proposals, and return whether nobody needs the events any more."""
+        delivery, job, report = self._lineage.delivery, self._lineage.job, self._lineage.report
+        raw = None
+        if job.events and self._lineage.options.openlineage_connection is not None:
+            # Events that were followed are read again: to collect them for weeks would fill the worker's memory.
+            raw = events.raw or RawEvents.read(job.events, self._deadline)
+        is_removable = raw is None or delivery.keep_to_forward(raw, self._deadline)
+        is_removable = was_read_completely(collected) and is_removable
+        if self._lineage.record is not None and not is_removable:
+            delivery.record_end(replace(self._lineage.record, keep_events=True).to_obj())
+        delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)
+        if job.events and (report.pending or report.rejected):
+            delivery.keep_raw_events(job.events, raw, Deadline.after(self.end.seconds * _RAW_EVENTS_SHARE))
+        return is_removable
+
+    def _remove_events(self) -> None:
+        job, report = self._lineage.job, self._lineage.report
+        try:
+            job.remove_events(self._deadline)
+        except OSError as error:
+            report.warnings.append(f"cannot remove the event file {job.events}: {error.strerror or error}")
+        else:
+            report.events_file = None
+
+    def deliver_only(self, succeeded: SucceededAttempt) -> LineageReport:
+        """Deliver the lineage that an earlier attempt left, and this attempt's own place in the run tree."""
+        lineage = self._lineage
+        self.written = succeeded.written
+        with lineage.delivery.leased(self._deadline):
+            lineage.report.reason = lineage.earlier.problem_with(succeeded, self._deadline)
+            self._deliver_runs(lineage.delivery)
+        lineage.delivery.forward_raw_events(self._deadline)
+        return lineage.report
+
+    def correct(self) -> LineageReport:
+        """Deliver a corrected result at the time of what :meth:`finish` delivered, so that it replaces that result."""
+        lineage, report = self._lineage, LineageReport(connection=self._lineage.options.connection)
+        self._deliver_runs(TaskDelivery(lineage.options, self._attempt.key, lineage.connections, report))
+        return report
+
+    def _deliver_runs(self, delivery: TaskDelivery) -> None:
+        delivery.deliver(self._attempt.proposals(), self._deadline, spark_succeeded=self.end.spark_succeeded)
+
+    # -- what later jobs of the attempt, other runs, Airflow's assets and DataHub's own plugin need
 
     @property
     def jobs(self) -> list[JobLineage]:
         """All converted jobs of the attempt."""
-        return [*(self._before.jobs if self._before else []), *(self.conversion.jobs if self.conversion else [])]
+        return [*(self._lineage.before or ()), *(self.conversion.jobs if self.conversion else ())]
 
-    @property
-    def written(self) -> list[WrittenDataset]:
-        """Datasets that the job wrote, or that the job wrote whose lineage this attempt delivers for an earlier one."""
-        return self.conversion.written if self.conversion is not None else self._delivery.written
-
-    def followed_by(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the same attempt for one more Spark job, whose lineage is added to that of the jobs before it."""
-        read = {urn for job in self.jobs for urn in job.lineage.inputs}
-        written = {urn for job in self.jobs for urn in job.lineage.outputs}
-        return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
-
-    def keep_edges(self, edges: Mapping[str, set[str]], result: AttemptResult) -> None:
+    def _keep_edges(self, edges: Mapping[str, set[str]]) -> None:
         """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin need them."""
-        jobs = self.conversion.jobs if self.conversion else []
-        if self._before is not None or result != "SUCCESS" or not jobs or any(job.patch_edges for job in jobs):
+        attempt, jobs = self._attempt, self.conversion.jobs if self.conversion else []
+        is_complete = self._lineage.before is None and self.end.result == "SUCCESS"
+        if not is_complete or not jobs or any(job.patch_edges for job in jobs):
             return
-        self._names_all_edges = not self._attempt.is_mapped
+        self._names_all_edges = not attempt.is_mapped
         shared = {*(job.job_urn for job in jobs if job.is_shared)}
-        if self._attempt.is_mapped:
-            shared.add(self._attempt.job_urn)
-        if not shared and not self._attempt.written_by_plugin:
+        if attempt.is_mapped:
+            shared.add(attempt.job_urn)
+        if not shared and not attempt.written_by_plugin:
             return
         inputs, outputs = self._datasets_in_datahub()
         record = EdgeRecord(
-            self._attempt.key,
-            self._connection,
-            self._attempt.dag_run.start_ms or 0,
-            self._attempt.dag_run.due_ms or self._attempt.dag_run.start_ms or 0,
+            attempt.key,
+            self._lineage.options.connection,
+            attempt.dag_run.start_ms or 0,
+            attempt.dag_run.due_ms or attempt.dag_run.start_ms or 0,
             {urn: tuple(sorted(paths)) for urn, paths in edges.items() if urn in shared},
             tuple((dataset.namespace, dataset.name) for dataset in inputs),
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
-        self._delivery.keep_edges(record)
+        self._lineage.delivery.keep_edges(record)
 
     def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return the inputs and outputs of the jobs.
@@ -84,7 +207,7 @@ class EndedAttempt:
         own = self._datasets_in_datahub()
         if self._names_all_edges:
             return own
-        records = self._delivery.kept_edges()
+        records = self._lineage.delivery.kept_edges()
         inputs = {DatasetId(*dataset) for record in records for dataset in record.inputs}
         outputs = {DatasetId(*dataset) for record in records for dataset in record.outputs}
         return sorted(inputs.union(own[0])), sorted(outputs.union(own[1]))
@@ -97,3 +220,69 @@ class EndedAttempt:
         written = (dataset for job in self.jobs for dataset in job.lineage.outputs.values())
         inputs, outputs = ({one for dataset in datasets for one in ids(dataset)} for datasets in (read, written))
         return sorted(inputs), sorted(outputs)
+
+    # -- the report
+
+    def _why_no_events(self, collected: CollectionReport) -> str:
+        job, output = self._lineage.job, self._lineage.driver_output
+        if collected.outcome is not Outcome.MISSING:
+            return collected.sentence
+        if job.driver_is_here is False and isinstance(job.events, Path):
+            return (
+                f"there is no event file: the driver ran on another machine, and its {job.events} is not on "
+                "this one, or the OpenLineage listener did not run there: set events_location to a folder that both "
+                "share, or to an address in S3"
+            )
+        if not self.end.failure or not job.driver_is_here:
+            return collected.sentence
+        if self._lineage.listener_failure:
+            return f"there is no event file: {self._lineage.listener_failure}"
+        # The listener writes its first event when the application starts.
+        last = redact_text(output.last_line)[:LAST_LINE_CHARS]
+        said = f"; its last line: {last}" if last else ""
+        return f"the job failed before its Spark application started, so there are no events: {self.end.failure}{said}"
+
+    def _describe(self, collected: CollectionReport, conversion: Conversion, notes: Sequence[str]) -> None:
+        lineage, report, diagnostics = self._lineage, self._lineage.report, conversion.diagnostics
+        job, settings = lineage.job, lineage.job.settings
+        report.events = collected.events
+        report.bad_events = collected.quarantined_count + collected.torn + diagnostics.rejected_events
+        report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))
+        report.inputs, report.outputs = conversion.inputs, conversion.outputs
+        report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
+        report.warnings += job.event_log.problems
+        if self.end.failure and lineage.listener_failure:
+            report.warnings.append(f"{lineage.listener_failure}; a next attempt runs without the listener")
+        report.warnings += notes if collected.events else []
+        report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
+        report.gaps += diagnostics.gaps
+        if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
+            report.warnings.append(collected.sentence)
+        unnamed = settings.flow_id(UNNAMED_APPLICATION)
+        if unnamed != settings.flow_id("") and any(each.definition.flow.flow_id == unnamed for each in conversion.jobs):
+            report.warnings.append(
+                f"the application has no name of its own: its flow is {unnamed!r}, as that of every other "
+                "task without 'name'; set 'name', or 'pipeline_name' in the option 'lineage'"
+            )
+        if job.problem:
+            report.reason = job.problem
+        elif not collected.events and not conversion.jobs:
+            report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected)
+        elif not conversion.jobs:
+            rejected = counted(diagnostics.rejected_events, "event")
+            report.reason = f"none of {rejected} could be converted: {diagnostics.rejections[0]}"
+        elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
+            report.reason = unreported[0]
+        elif not report.has_lineage:
+            seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+            report.reason = "; ".join(part for part in (seen, lineage.driver_output.sentence) if part)
+
+    def _notes_of_launches(self) -> list[str]:
+        place, disk = self._lineage.job.events, str(self._lineage.options.events_location)
+        if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
+            return []
+        try:
+            notes = step_in_time(disk, self._deadline, lambda: [*capture.launch_notes(place)])
+            return [redact_text(note) for note in notes]
+        except OSError as error:
+            return [f"the notes of the task's launches of Spark cannot be read: {error}"]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import logging
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport, EventPlace, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
     Ending,
-    LineageSettings,
+    EventError,
     OutOfTimeError,
     Proposal,
+    event_without_secrets,
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline, RawEvent, run_with_deadline
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.task.raw_events import GRACE_SECONDS, STUCK, RawEvents
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.delivery.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +40,98 @@ _MAX_SINGLE_EVENTS = 200
 _READ_AGAIN_BYTES = 256 * 1024 * 1024
 """Largest event file that is read again at the end if queries were forgotten meanwhile; this takes about 3 seconds."""
 
+_GZIP = 31
+"""zlib's window bits for a gzip header."""
+_GRACE_SECONDS = 2.0
+"""Seconds for which a read may go on after its deadline. The read checks the deadline itself, within events, too."""
+_STUCK = "a read of them has not ended"
+"""Detail of a report on events if a read did not end in time."""
+
+
+def _hand_over(
+    events: Iterator[bytes], report: CollectionReport, add: Callable[[bytes], None], deadline: Deadline
+) -> None:
+    """Hand the events of a reader to ``add`` until the deadline, which also ends the conversion of an event."""
+    try:
+        with time_limit(lambda: deadline.expired):
+            for event in events:
+                add(event)
+    except OutOfTimeError:
+        report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
+
+
+class RawEvents:
+    """Readable events of one attempt, without their secrets, compressed in memory.
+
+    :param report: report of the reader that adds the events; final when :meth:`compressed` is called.
+    :ivar left_out: number of events that are missing because their secrets cannot be found.
+    """
+
+    def __init__(self, report: CollectionReport) -> None:
+        self.report = report
+        self._compressor = zlib.compressobj(1, wbits=_GZIP)
+        self._chunks: list[bytes] = []
+        self._content: bytes | None = None
+        self.left_out = 0
+        self._why = ""
+
+    @classmethod
+    def read(cls, events_file: EventPlace, deadline: Deadline) -> RawEvents:
+        """Read an event file until the deadline. If the disk hangs, give up a little later."""
+        follower = follow(events_file, checked_text())
+        events = cls(follower.report)
+        rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
+        if not run_with_deadline(grace, lambda: _hand_over(rest, events.report, events.add, deadline)):
+            return cls(CollectionReport(outcome=Outcome.TIMED_OUT, detail=_STUCK))
+        return events
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether everything that can be read was read."""
+        return self.report.outcome not in UNREAD
+
+    def add(self, event: bytes) -> None:
+        """Add the JSON text of an event; leave it out if its secrets cannot be found."""
+        try:
+            text = event_without_secrets(event)
+        except EventError as error:
+            self.left_out += 1
+            self._why = self._why or str(error)
+        else:
+            self._chunks.append(self._compressor.compress(text + b"\n"))
+
+    @property
+    def problem(self) -> str | None:
+        """Number of events that are left out, with the reason of the first one; ``None`` if all are there."""
+        return f"{counted(self.left_out, 'event is', 'events are')} left out: {self._why}" if self.left_out else None
+
+    def compressed(self) -> bytes | None:
+        """Return the events, one per line, compressed by gzip. No event can be added afterwards.
+
+        :returns: ``None`` if there are none, or the time was too short to read all of them.
+        """
+        if self.report.events <= self.left_out or self.report.outcome is Outcome.TIMED_OUT:
+            return None
+        if self._content is None:
+            self._content = b"".join([*self._chunks, self._compressor.flush()])
+            self._chunks.clear()
+        return self._content
+
+    def forward(self, outbox: Outbox, key: AttemptKey, connection_id: str) -> None:
+        """Put the events into the outbox, as an entry for an OpenLineage backend.
+
+        :raises OutboxError: if the outbox refuses the entry.
+        """
+        with gzip.open(io.BytesIO(self.compressed() or b"")) as lines:
+            items = [RawEvent.from_json(line.removesuffix(b"\n")) for line in lines]
+        if items:
+            outbox.put(key, items, spark_succeeded=False, connection_id=connection_id)
+        log.debug("Put %d raw events into the outbox for %s", len(items), connection_id)
+
 
 class JobEvents:
     """Reader and converter of one job's events. Not safe for several threads at once.
 
-    :param events_file: the event file, folder of event files, or objects; ``None`` if the job runs without lineage.
-    :param event_log: Spark's own log of the same job.
     :param keep_raw: collect the raw events in the same pass.
     :ivar raw: the raw events, if they are collected.
     :ivar saw_everything: whether :meth:`finish` converts all events of the job, including those that :meth:`snapshot`
@@ -46,18 +140,11 @@ class JobEvents:
     :ivar is_stuck: whether :meth:`collect` still waits for a disk, so that nothing can be converted.
     """
 
-    def __init__(
-        self,
-        settings: LineageSettings,
-        events_file: EventPlace | None,
-        event_log: SparkEventLog,
-        *,
-        keep_raw: bool = False,
-    ) -> None:
-        self._settings = settings
-        self._event_log = event_log
-        self._converter = Converter(settings)
-        self._file = follow(events_file, checked_text()) if events_file else None
+    def __init__(self, job: SubmittedJob, *, keep_raw: bool = False) -> None:
+        self._settings = job.settings
+        self._event_log = job.event_log
+        self._converter = Converter(job.settings)
+        self._file = follow(job.events, checked_text()) if job.events else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
         self.saw_everything = self.out_of_time = self.is_stuck = False
@@ -126,22 +213,18 @@ class JobEvents:
         If a disk or a store does not answer, stop waiting a little later (:attr:`is_stuck`).
         """
         reports: list[CollectionReport] = []
-        grace = Deadline.after(deadline.remaining() + GRACE_SECONDS)
+        grace = Deadline.after(deadline.remaining() + _GRACE_SECONDS)
         if not run_with_deadline(grace, lambda: reports.append(self._collect(deadline))):
             self.out_of_time = self.is_stuck = True
             # A new report, since the reader that is left behind may still change its own.
-            return CollectionReport(outcome=Outcome.TIMED_OUT, detail=STUCK)
+            return CollectionReport(outcome=Outcome.TIMED_OUT, detail=_STUCK)
         return reports[0]
 
     def _collect(self, deadline: Deadline) -> CollectionReport:
         started = monotonic()
         report = self._report
-        try:
-            with time_limit(lambda: deadline.expired):
-                for event in self._file.rest(lambda: deadline.expired) if self._file else ():
-                    self._add(event)
-        except OutOfTimeError:
-            report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
+        if self._file is not None:
+            _hand_over(self._file.rest(lambda: deadline.expired), report, self._add, deadline)
         log.debug(
             "Collected %s, %d bytes, %s in %d ms: %s", counted(report.events, "event"), report.bytes_read,
             counted(report.quarantined_count, "unusable line"), (monotonic() - started) * 1000, report.sentence,

@@ -1,4 +1,4 @@
-"""Lineage of a job while it runs (``emit_periodically``), delivered from a background thread."""
+"""One attempt while its job runs: announced, and delivered periodically (``emit_periodically``), in a thread."""
 
 from __future__ import annotations
 
@@ -6,55 +6,80 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.task.job_events import JobEvents
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, Proposal
-    from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-    from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-    from airflow_provider_spark_datahub.task.options import LineageOptions
+    from airflow_provider_spark_datahub.task.attempt import AttemptLineage
+    from airflow_provider_spark_datahub.task.job_events import JobEvents
+    from airflow_provider_spark_datahub.task.submitted import SubmittedJob
 
 log = logging.getLogger(__name__)
 
+_USED_AT_THE_END = ("task.ended", "task.job_events", "delivery.outbox.drain")
+"""Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
 
-class RunningLineage:
-    """Periodic delivery of a running job's lineage, under the same URNs as at its end.
 
-    These proposals are not put into the outbox: the next delivery, and the end of the attempt, send them again.
+class RunningAttempt:
+    """One attempt while its job runs, in a thread of its own.
 
-    :param open_events: opens the job's events at their beginning; called in the thread.
-    :param ended: set when the job has ended; from then on nothing more is delivered.
+    Its deliveries are not put into the outbox: the next one, and the end of the attempt, send them again.
     """
 
-    def __init__(
-        self,
-        options: LineageOptions,
-        attempt: TaskAttempt,
-        delivery: TaskDelivery,
-        open_events: Callable[[], JobEvents],
-        ended: threading.Event,
-    ) -> None:
-        self._options = options
-        self._attempt = attempt
-        self._delivery = delivery
-        self._open_events = open_events
+    def __init__(self, lineage: AttemptLineage) -> None:
+        self._lineage = lineage
+        self._delivery = lineage.delivery
+        self._timeout = lineage.options.timeout
+        self._job: SubmittedJob | None = None
         self._events: JobEvents | None = None
-        self._ended = ended
+        self._ended = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
         self._sent_edges: dict[str, set[str]] = {}
         self._logged: tuple[list[str], list[str]] = ([], [])
         self._problem: str | None = None
 
-    def follow(self, seconds: float) -> None:
-        """Deliver in this thread, every ``seconds``, until the job has ended."""
-        while not self._ended.wait(seconds):
+    def announce(self) -> None:
+        """Deliver what earlier attempts left behind, then report that this attempt is running.
+
+        The end of the attempt delivers again what fails here.
+        """
+        with gc_paused():
+            for name in _USED_AT_THE_END:
+                import_module(f"airflow_provider_spark_datahub.{name}")
+        job = self._lineage.job
+        if job.events is not None and not isinstance(job.events, Path):
+            # The first request loads the client of the store; the end of the attempt has no time for that.
+            with suppress(OSError):
+                job.events.sizes()
+        job.event_log.load_client()
+        try:
+            self._delivery.deliver_earlier()
+        except (OSError, ValueError) as error:
+            log.warning(
+                "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.", error
+            )
+        delivery = self._delivery.send(self._lineage.task_attempt.proposals(), Deadline.after(self._timeout))
+        log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
+        if not delivery.pending:
+            try:
+                self._delivery.deliver_others_of_dag(self._ended.is_set)
+            except OSError as error:
+                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays in the outbox.", error)
+
+    def follow(self) -> None:
+        """Deliver the lineage of the job every ``emit_periodically`` seconds, until it has ended."""
+        period = self._lineage.options.emit_periodically
+        while period and not self._ended.wait(period):
             self._idle.clear()
             try:
                 # Checked again: the job may have ended before this thread was marked as busy.
@@ -63,24 +88,33 @@ class RunningLineage:
             finally:
                 self._idle.set()
 
-    def stop(self, deadline: Deadline) -> JobEvents | None:
+    def stop(self) -> None:
+        """Begin no further delivery: the job has ended, or another process waits for it."""
+        self._ended.set()
+
+    def hand_over(self, deadline: Deadline) -> JobEvents | None:
         """Wait for a delivery that is under way, for half of the time at most. The job has ended.
 
         :returns: the events as far as they were read, if the end of the attempt can continue from there.
         """
         events = self._events if self._idle.wait(deadline.remaining() / 2) else None
-        return events if events is not None and events.can_finish else None
+        # Events that were read before the attempt reconnected are not of its job.
+        return events if events is not None and events.can_finish and self._job is self._lineage.job else None
 
     def retractions(self, proposals: Collection[Proposal]) -> list[Proposal]:
         """Return patches that remove the edges that were sent while the job ran but are not in its final proposals."""
         return retractions(self._sent_edges, proposals)
 
     def _deliver_new(self) -> None:
+        from airflow_provider_spark_datahub.task.job_events import JobEvents
+
+        if self._job is not self._lineage.job:
+            self._events, self._job = None, self._lineage.job
         # If a step fails, the events may be half read: the next call opens them again.
-        events, self._events = self._events or self._open_events(), None
+        events, self._events = self._events or JobEvents(self._job), None
         delivered = True
         for conversion in events.snapshot(self._ended.is_set, again=self._problem is not None):
-            proposals = events.proposals(self._attempt, conversion)
+            proposals = events.proposals(self._lineage.task_attempt, conversion)
             delivered = self._deliver(conversion, proposals) and delivered
         if delivered:
             events.mark_delivered()
@@ -90,7 +124,7 @@ class RunningLineage:
         for urn, paths in patched_edges(proposals).items():
             # Record the edges before the delivery: they may be stored although no answer arrives.
             self._sent_edges.setdefault(urn, set()).update(paths)
-        deadline = Deadline(time.monotonic() + self._options.timeout, self._clock)
+        deadline = Deadline(time.monotonic() + self._timeout, self._clock)
         delivery = self._delivery.send(proposals, deadline)
         self._log(conversion, len(proposals), delivery.delivered, delivery.problem)
         return delivery.delivered == len(proposals)

@@ -17,8 +17,7 @@ from airflow_provider_spark_datahub.conversion import Conversion, Converter, Out
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.task import recover_entry
-from airflow_provider_spark_datahub.task.job_events import JobEvents
-from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
 from airflow_provider_spark_datahub.task.recovery import RecoveryError
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at

@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.conversion.columns import facet as columns
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import JobEvents
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob
 from tests.operators.tries import CORPUS
 
 COLUMNS, INPUTS, LIMIT = 1000, 10, 95
@@ -170,7 +170,7 @@ def test_events_that_took_too_long_are_left_with_their_position(tmp_path: Path) 
 
     def collected(deadline: Deadline, until: Deadline) -> tuple[JobEvents, Conversion | None]:
         columns._cached_long_columns.cache_clear()
-        events = JobEvents(LineageSettings(), path, SparkEventLog(None))
+        events = JobEvents(SubmittedJob(LineageSettings(), path))
         assert events.collect(deadline).events == 2
         lineage = events.lineage_in_time(True, ATTEMPT, until)
         return events, lineage[0] if lineage else None

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACT
 from airflow_provider_spark_datahub.conversion.spark_log import change_feeds, events_of_application
 from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import trees_of
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, read_log
 
 pytestmark = pytest.mark.timeout(120)

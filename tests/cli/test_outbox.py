@@ -19,8 +19,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
@@ -320,9 +319,7 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 ) -> None:
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
-        LineageSettings(),
-        tmp_path / "none",
-        SparkEventLog(),
+        SubmittedJob(LineageSettings(), tmp_path / "none"),
     )
     key = AttemptKey("shop", "r1", "build", -1, 1)
     outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
@@ -337,7 +334,7 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     # Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody.
     record = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), LineageSettings(), tmp_path, SparkEventLog()
+        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), SubmittedJob(LineageSettings(), tmp_path)
     )
 
     def begin(task_id: str, record: UnfinishedAttempt) -> None:

@@ -20,8 +20,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
@@ -147,9 +146,7 @@ def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
     events = Path(shutil.copy(CORPUS / "a_csv_join_agg.ndjson", tmp_path))
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
-        LineageSettings(),
-        events,
-        SparkEventLog(),
+        SubmittedJob(LineageSettings(), events),
     )
     key = AttemptKey("shop", "run", "build", -1, 1)
     outbox = outbox_at(tmp_path / "outbox")

@@ -31,7 +31,7 @@ def test_links_lead_to_run_and_task(spark: FakeSpark, monkeypatch: pytest.Monkey
     lineage = operator._task_lineage
     assert lineage is not None
     assert lineage.attempt is not None
-    run, job = lineage.attempt.run_urn, lineage.attempt.job_urn
+    run, job = lineage.attempt.task_attempt.urn, lineage.attempt.task_attempt.job_urn
     assert links_of(operator, ti) == [
         f"http://127.0.0.1:9002/dataProcessInstance/{run}",
         f"http://127.0.0.1:9002/tasks/{job}",

@@ -9,7 +9,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from airflow_provider_spark_datahub.capture import RunningSubmit
-from airflow_provider_spark_datahub.task import attempt
+from airflow_provider_spark_datahub.task import earlier
 from tests.operators.tries import (
     RUN_ID,
     FakeSpark,
@@ -44,7 +44,7 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
     is_stopped: bool,
     ignores_sigterm: bool,
 ) -> None:
-    monkeypatch.setattr(attempt, "_ORPHAN_SECONDS", 0.5)
+    monkeypatch.setattr(earlier, "_ORPHAN_SECONDS", 0.5)
     _, events_file = killed_last_attempt(tmp_path, run_id=RUN_ID, machine="", task_id="build", process=GONE)
     spark.writes("a_csv_join_agg")
     trap = "trap '' TERM;" if ignores_sigterm else ""

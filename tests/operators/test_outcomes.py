@@ -33,10 +33,11 @@ from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from airflow_provider_spark_datahub.task import submit_plan
-from airflow_provider_spark_datahub.task.attempt import AttemptLineage
-from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task import attempt
+from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
+from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
+from airflow_provider_spark_datahub.task.running import RunningAttempt
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -82,17 +83,17 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the sink": (datahub, "open_sink"),
     "the identity": (airflow_run, "AttemptContext"),
     "the place in the run tree": (airflow_run.AttemptContext, "attempt"),
-    "an earlier attempt": (TaskDelivery, "attempt_to_deliver"),
+    "an earlier attempt": (EarlierAttempts, "to_deliver"),
     "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),
     "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
     "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
-    "the jar": (submit_plan, "choose_jar"),
-    "the location": (submit_plan, "event_file"),
-    "the injection": (submit_plan, "inject"),
-    "the announcement": (AttemptLineage, "announce"),
-    "following": (AttemptLineage, "follow"),
-    "the end": (AttemptLineage, "finish"),
+    "the jar": (attempt, "choose_jar"),
+    "the location": (attempt, "event_file"),
+    "the injection": (attempt, "inject"),
+    "the announcement": (RunningAttempt, "announce"),
+    "following": (RunningAttempt, "follow"),
+    "the end": (EndedAttempt, "finish"),
     "collecting": (FileFollower, "rest"),
     "converting an event": (Converter, "add"),
     "converting": (Converter, "finish"),
@@ -222,7 +223,7 @@ def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(tmp_path: Path
         with case(tmp_path, step) as (spark, monkeypatch):
             monkeypatch.setattr(*STEPS[step], Mock(side_effect=AirflowTaskTimeout(step)))
             if step == "delivering":
-                monkeypatch.setattr(AttemptLineage, "announce", lambda self: None)  # noqa: ARG005 (a method)
+                monkeypatch.setattr(RunningAttempt, "announce", lambda self: None)  # noqa: ARG005 (a method)
             assert_same(step, ending, outcome(operator_with_lineage(spark), ending, spark), expected)
             assert len(spark.runs) == 1, step
 

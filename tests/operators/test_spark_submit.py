@@ -22,7 +22,8 @@ from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
+from airflow_provider_spark_datahub.task.attempt import AttemptLineage
+from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.airflow_versions import DURABLE, redact
@@ -312,13 +313,13 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     spark.writes("k_killed")
     spark.signals("USR1")
     seconds: list[float] = []
-    finish = AttemptLineage.finish
+    finish = EndedAttempt.finish
 
-    def noting(self: AttemptLineage, end: AttemptEnd) -> LineageReport:
-        seconds.append(end.seconds)
-        return finish(self, end)
+    def noting(self: EndedAttempt) -> LineageReport:
+        seconds.append(self.end.seconds)
+        return finish(self)
 
-    monkeypatch.setattr(AttemptLineage, "finish", noting)
+    monkeypatch.setattr(EndedAttempt, "finish", noting)
     operator = operator_with_lineage(spark, lineage_timeout=10 * HANGS)
     context = context_of(operator, TaskInstance(try_number=1, max_tries=5))
     with raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException, match="Error code is: -9"):

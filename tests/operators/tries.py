@@ -24,8 +24,7 @@ from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.task.options import Connections
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
 from tests.patience import HANGS
@@ -324,7 +323,7 @@ def killed_last_attempt(
     events_file = folder / "events/shop/run/killed/try1-0.ndjson"
     events_file.parent.mkdir(parents=True, exist_ok=True)
     events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
-    record = UnfinishedAttempt.begun(attempt, LineageSettings(), events_file, SparkEventLog())
+    record = UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), events_file))
     record = replace(record, machine=machine or record.machine, process=process or record.process)
     outbox = outbox_at(folder / "outbox")
     outbox.begin(attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj())

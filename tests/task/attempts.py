@@ -15,9 +15,11 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
-from airflow_provider_spark_datahub.task.options import LineageOptions
-from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
+from airflow_provider_spark_datahub.task.attempt import AttemptLineage, SparkSubmit
+from airflow_provider_spark_datahub.task.ended import AttemptEnd, EndedAttempt
+from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
+from airflow_provider_spark_datahub.task.report import LineageReport
+from airflow_provider_spark_datahub.task.running import RunningAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
@@ -38,6 +40,7 @@ class Try:
     options: Mapping[str, Any] = field(default_factory=dict)
     sink: Sink | None = None
     sink_problem: str | None = None
+    connections: Connections | None = None
 
     def __post_init__(self) -> None:
         self.sink_file = self.folder / "lineage.jsonl"
@@ -53,8 +56,13 @@ class Try:
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
             TaskAttempt(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
-            connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
+            self.connections
+            or connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
         )
+        self.running = RunningAttempt(self.lineage)
+
+    def finish(self, end: AttemptEnd = ENDED) -> LineageReport:
+        return EndedAttempt(self.lineage, end, self.running).finish()
 
     def spark_submit(self, **env: str) -> SparkSubmit:
         home = self.folder / "spark"

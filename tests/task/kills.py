@@ -23,10 +23,11 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.format import Folder
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.task.attempt import AttemptEnd, AttemptLineage
+from airflow_provider_spark_datahub.task.attempt import AttemptLineage
+from airflow_provider_spark_datahub.task.ended import AttemptEnd, EndedAttempt
 from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.recovery import recover_entry
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import outbox_at
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
@@ -68,19 +69,18 @@ def lineage_of(folder: Path) -> AttemptLineage:
     sink = FileSink(folder / "sink/lineage.jsonl")
     connections = Connections(lambda _: (sink, None), lambda location, limits: outbox_at(Path(location), limits))
     lineage = AttemptLineage(options, task_try, connections)
-    lineage._events_file = folder / "events/shop/try1.ndjson"
-    lineage._events_file.parent.mkdir(parents=True)
-    lineage._record = UnfinishedAttempt.begun(task_try, options.settings, lineage._events_file, SparkEventLog())
-    lineage.delivery.begin(lineage._record.to_obj(), str(lineage._events_file))
-    lineage._events_file.write_bytes(EVENTS.read_bytes())
-    os.utime(lineage._events_file, (START_MS / 1000 + 50, START_MS / 1000 + 50))
+    events_file = folder / "events/shop/try1.ndjson"
+    events_file.parent.mkdir(parents=True)
+    lineage.begin(SubmittedJob(options.settings, events_file))
+    events_file.write_bytes(EVENTS.read_bytes())
+    os.utime(events_file, (START_MS / 1000 + 50, START_MS / 1000 + 50))
     return lineage
 
 
 def run_try(folder: Path, armed: Callable[[], None]) -> None:
     lineage = lineage_of(folder)
     armed()
-    lineage.finish(AttemptEnd(True, "SUCCESS", START_MS + 60_000, 30.0))
+    EndedAttempt(lineage, AttemptEnd(True, "SUCCESS", START_MS + 60_000, 30.0)).finish()
 
 
 def drain(folder: Path, armed: Callable[[], None]) -> None:

@@ -25,11 +25,11 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.task import delivery, recovery, submit_plan
+from airflow_provider_spark_datahub.task import attempt, delivery, earlier, recovery, submitted
+from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
-from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID
@@ -44,7 +44,7 @@ def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_mis
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
     one.lineage.inject(Submission(), elsewhere, PARENT, ROOT)
     file = one.lineage.report.events_file
-    assert one.lineage.finish(ENDED).reason == (
+    assert one.finish().reason == (
         f"there is no event file: the driver ran on another machine, and its {file} is not on this one, or the "
         "OpenLineage listener did not run there: set events_location to a folder that both share, or to an "
         "address in S3"
@@ -76,15 +76,15 @@ def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends
     ending, beginning = Try(tmp_path, number=1), Try(tmp_path, number=2)
     ending.job_writes("a_csv_join_agg")
     path = Path(beginning.inject()["spark.openlineage.transport.location"])
-    ending.lineage.finish(ENDED)
+    ending.finish()
     path.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
-    assert beginning.lineage.finish(ENDED).events == 23
+    assert beginning.finish().events == 23
     assert not list((tmp_path / "events").iterdir())
 
 
 def test_everything_is_delivered_and_nothing_is_left(one: Try, tmp_path: Path) -> None:
     one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     prefix = "urn:li:dataset:(urn:li:dataPlatform:file,/lake"
     expected = LineageReport(
         connection="datahub_file",
@@ -106,8 +106,8 @@ def test_everything_is_delivered_and_nothing_is_left(one: Try, tmp_path: Path) -
 def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
         path = one.job_writes("a_csv_join_agg")
-        one.lineage.announce()
-        one.lineage.finish(ENDED)
+        one.running.announce()
+        one.finish()
     expected = [
         "OpenLineage jar: ",
         f"Events go to {path}; properties added: ",
@@ -149,7 +149,7 @@ def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: p
     monkeypatch.setattr(one.lineage.delivery, "deliver", deliver)
     one.job_writes("a_csv_join_agg")
     with pytest.raises(OSError, match="no") if fails else contextlib.nullcontext():
-        one.lineage.finish(ENDED)
+        one.finish()
     assert (seen, gc.isenabled()) == ([False], True)
 
 
@@ -159,7 +159,7 @@ def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         one = Try(tmp_path / name)
         one.job_writes("a_csv_join_agg")
-        one.lineage.finish(ENDED)
+        one.finish()
         delivered.append(one.sink_file.read_bytes())
     assert delivered[0] == delivered[1]
 
@@ -169,14 +169,14 @@ def test_only_empty_folders_of_events_are_removed(one: Try, tmp_path: Path) -> N
     of_another_task = path.parent.parent / "other" / "try1.ndjson"
     of_another_task.parent.mkdir()
     of_another_task.touch()
-    one.lineage.finish(ENDED)
+    one.finish()
     assert files_below(tmp_path / "events") == [of_another_task]
     assert not path.parent.exists()
 
 
 def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
     one.job_writes("a_csv_join_agg")
-    one.lineage.finish(ENDED)
+    one.finish()
     task_run = AirflowSite().task_run_urn("shop", "build", RUN_ID)
     task_job = AirflowSite().job_urn("shop", "build")
     children = [
@@ -195,7 +195,7 @@ def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
 
 
 def test_the_announcement_says_that_the_attempt_runs(one: Try) -> None:
-    one.lineage.announce()
+    one.running.announce()
     events = [each["aspect"]["json"] for each in one.delivered if each["aspectName"] == "dataProcessInstanceRunEvent"]
     assert [(event["status"], event.get("attempt")) for event in events] == [("STARTED", 1)]
     assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
@@ -203,7 +203,7 @@ def test_the_announcement_says_that_the_attempt_runs(one: Try) -> None:
 
 def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
     one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
-    one.lineage.announce()
+    one.running.announce()
     assert not one.sink_file.exists()
 
 
@@ -218,7 +218,7 @@ def test_rejections_of_gms_are_reported_and_quarantined(tmp_path: Path) -> None:
         gms.reject(JOB)
         one = Try(tmp_path, sink=sink)
         path = one.job_writes("a_csv_join_agg")
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
         stored = len(gms.stored)
     (warning,) = (warning for warning in report.warnings if "were rejected" in warning)
     assert (report.delivered, report.rejected, report.pending) == (stored, 3, 0)
@@ -231,7 +231,7 @@ def test_rejections_of_gms_are_reported_and_quarantined(tmp_path: Path) -> None:
 
 def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> None:
     one.inject()
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.events, report.inputs, report.jobs) == (0, [], [])
     assert str(report.reason).startswith("there is no event file: the OpenLineage listener did not run")
     assert str(tmp_path / "events" / "shop") in str(report.reason)
@@ -249,7 +249,7 @@ def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> 
 )
 def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: bytes, reason: str) -> None:
     one.job_writes(content)
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert str(report.reason).startswith(reason)
     assert report.jobs == []
     assert f"No lineage: {reason}" in report.sentence
@@ -257,7 +257,7 @@ def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: b
 
 def test_a_job_that_touches_no_dataset_says_so(one: Try) -> None:
     one.job_writes("i_no_lineage")
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert report.events == 2
     assert len(report.jobs) == 1
     assert report.reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
@@ -266,7 +266,7 @@ def test_a_job_that_touches_no_dataset_says_so(one: Try) -> None:
 def test_a_query_whose_table_openlineage_does_not_name_is_the_reason(one: Try) -> None:
     wrote = query(job="shop.append_data.ice_sales_orders")
     one.job_writes("".join(f"{json.dumps(event)}\n" for event in whole_application(wrote)).encode())
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert "does not name the tables that these queries wrote" in str(report.reason)
     assert "append_data.ice_sales_orders" in report.sentence
 
@@ -275,7 +275,7 @@ def test_a_folder_in_place_of_the_event_file_is_the_reason(one: Try) -> None:
     path = one.job_writes("a_csv_join_agg")
     path.unlink()
     path.mkdir()
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert report.reason == f"the event file cannot be read ({path} is not a regular file (drwxr-xr-x))"
     assert report.events_file == str(path)
     assert report.is_complete
@@ -291,7 +291,7 @@ def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch
     monkeypatch.setattr(
         Path, "unlink", lambda self, missing_ok=False: (refuse if self == path else real)(self, missing_ok)
     )
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.pending, report.events_file) == (0, str(path))
     assert report.warnings == [f"cannot remove the event file {path}: Permission denied"]
 
@@ -319,7 +319,7 @@ def test_a_disk_that_hangs_when_events_are_removed_does_not_outlast_the_budget(
 ) -> None:
     path = one.job_writes("a_csv_join_agg")
     with disk_hangs(monkeypatch, Path, "unlink", path), not_outlasting(2.0):
-        report = one.lineage.finish(replace(ENDED, seconds=2.0))
+        report = one.finish(replace(ENDED, seconds=2.0))
     assert (report.pending, report.events_file) == (0, str(path))
     (warning,) = report.warnings
     assert f"cannot remove the event file {path}: the disk did not answer within " in warning
@@ -329,7 +329,7 @@ def test_a_disk_that_hangs_when_events_are_removed_does_not_outlast_the_budget(
 def test_events_on_a_disk_that_hangs_are_converted_later(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
     with disk_hangs(monkeypatch, os, "open", path), not_outlasting(0.5):
-        report = one.lineage.finish(replace(ENDED, seconds=0.5))
+        report = one.finish(replace(ENDED, seconds=0.5))
     assert not report.is_complete
     assert "a read of them has not ended" in str(report.reason)
     (entry,) = outbox_at(one.folder / "outbox").entries()
@@ -344,18 +344,19 @@ def test_an_attempt_is_recorded_beside_an_outbox_whose_disk_hangs(
     """The submit waits a moment; the attempt is recorded beside the outbox, and comes in later."""
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
     monkeypatch.setattr(delivery, "_BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(earlier, "_LOOK_SECONDS", 0.2)
     one = Try(tmp_path, 2, options={"on_failure": policy})
     with hanging_disk(tmp_path / "outbox") as asked, not_outlasting(2.0):
         with contextlib.suppress(OSError):
-            one.lineage.handle_orphans()
-        one.lineage.delivery.attempt_to_deliver(None)
+            one.lineage.earlier.handle_orphans()
+        one.lineage.earlier.to_deliver(None)
         one.job_writes("a_csv_join_agg")
     assert asked
     warnings = " ".join(one.lineage.report.warnings)
     assert "not in the outbox before the submit: " in warnings
     assert "no answer within 0.5 s" in warnings
     assert len(files_below(tmp_path / "events/.unfinished")) == 1
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.is_complete, report.outbox_entry, entries(tmp_path)) == (True, None, [])
 
 
@@ -376,10 +377,10 @@ def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
     wait_until(lambda: list((tmp_path / "outbox/pending").rglob("*.jsonl")))
     if drained:
         one.sink_file.mkdir()
-    assert one.lineage.finish(ENDED).is_complete is not drained
+    assert one.finish().is_complete is not drained
     if drained:
         one.sink_file.rmdir()
-        monkeypatch.setattr(recovery, "is_gone", lambda *_: True)
+        monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
         finish, settled = recovery.drain_callbacks(lambda _: "FAILURE", 60.0)
         Drain(
             outbox_at(tmp_path / "outbox"), lambda _: (FileSink(one.sink_file), None), finish=finish, settled=settled
@@ -401,7 +402,7 @@ def test_lineage_is_delivered_past_an_outbox_whose_disk_hangs(tmp_path: Path, si
     if sink_is_down:
         one.sink_file.mkdir()
     with hanging_disk(tmp_path / "outbox"), not_outlasting(2.0):
-        report = one.lineage.finish(replace(ENDED, seconds=2.0))
+        report = one.finish(replace(ENDED, seconds=2.0))
     assert (report.delivered, report.pending) == ((0, report.proposals) if sink_is_down else (report.proposals, 0))
     warnings = " ".join(report.warnings)
     assert "not kept in the outbox before the delivery: " in warnings
@@ -426,18 +427,18 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     one = Try(tmp_path)
     one.job_writes("a_csv_join_agg")
     with hanging_disk(tmp_path / "outbox"), hanging_disk(tmp_path / "events/.unfinished"):
-        one.lineage.finish(replace(ENDED, seconds=2.0))
+        one.finish(replace(ENDED, seconds=2.0))
     if later_attempt:
         (left,) = (tmp_path / "outbox/pending").rglob("try-*.jsonl")
         left.rename(tmp_path / "left")  # as if its worker's disk were away
         two = Try(tmp_path, 2)
         two.job_writes("a_csv_join_agg")
-        two.lineage.finish(ENDED)
+        two.finish()
         left.parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "left").rename(left)
     before = len(one.delivered)
-    monkeypatch.setattr(recovery, "is_gone", lambda *_: True)
-    monkeypatch.setattr(recovery.UnfinishedAttempt, "runs_here", False)
+    monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
+    monkeypatch.setattr(submitted.UnfinishedAttempt, "runs_here", False)
     finish, settled = recovery.drain_callbacks(lambda _: known, 60.0)
     sink = FileSink(one.sink_file)
     Drain(outbox_at(tmp_path / "outbox"), lambda _: (sink, None), finish=finish, settled=settled).run()
@@ -466,7 +467,7 @@ def test_lineage_stays_pending_if_the_outboxs_disk_hangs_amid_the_delivery(tmp_p
 
     one.lineage.delivery._deliver_entries = deliver  # type: ignore[method-assign]
     with not_outlasting(2.0):
-        report = one.lineage.finish(replace(ENDED, seconds=2.0))
+        report = one.finish(replace(ENDED, seconds=2.0))
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "no answer within" in str(report.reason)
     assert path.is_file()
@@ -479,7 +480,7 @@ def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
     one: Try, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener would hang in the driver, and with it the job: it runs without."""
-    monkeypatch.setattr(submit_plan, "_BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
     one.spark_submit()
     with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
         one.inject()
@@ -501,7 +502,7 @@ def test_a_disk_that_refuses_a_step_loses_no_lineage(tmp_path: Path) -> None:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(os, step, refuse)
-            report = one.lineage.finish(ENDED)
+            report = one.finish()
         left = {entry.manifest.state for entry in outbox_at(one.folder / "outbox").entries()}
         assert report.has_lineage, step
         assert report.delivered == report.proposals or (path.is_file() and left == {"pending"}), step
@@ -521,7 +522,7 @@ def test_events_that_cannot_be_read_at_the_moment_are_converted_later(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", fail)
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
         (entry,) = entries(tmp_path)
         with pytest.raises(OSError, match="cannot be read at the moment"):
             recover_entry(entry, Deadline.after(HANGS))
@@ -542,7 +543,7 @@ def test_events_that_cannot_be_read_at_the_moment_are_converted_later(
 def test_the_events_before_a_torn_line_make_edges_that_are_only_added(one: Try) -> None:
     content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
     one.job_writes(content[:-100])
-    report = one.lineage.finish(FAILED)
+    report = one.finish(FAILED)
     assert (report.events, report.bad_events) == (22, 1)
     assert any("cut off" in warning for warning in report.warnings)
     assert report.has_lineage
@@ -553,7 +554,7 @@ def test_the_events_before_a_torn_line_make_edges_that_are_only_added(one: Try) 
 def test_bad_lines_do_not_affect_other_events(one: Try) -> None:
     lines = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines(keepends=True)
     path = one.job_writes(b"".join([b"no json\n", *lines, b"[]\n", b"{}\n"]))
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.events, report.bad_events, len(report.outputs)) == (24, 3, 1)
     assert report.reason is None
     texts = "\n".join(report.warnings)
@@ -564,7 +565,7 @@ def test_bad_lines_do_not_affect_other_events(one: Try) -> None:
 
 def test_events_that_there_is_no_time_to_read_are_left_to_a_drain(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(replace(ENDED, seconds=0.0))
+    report = one.finish(replace(ENDED, seconds=0.0))
     assert (report.events, report.delivered, report.pending) == (0, 0, report.proposals)
     assert "the time for reading events was used up" in str(report.reason)
     assert path.is_file()
@@ -585,15 +586,15 @@ def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
 
     monkeypatch.setattr(JobEvents, "lineage_in_time", just_in_time)
     one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(replace(ENDED, seconds=2.0))
+    report = one.finish(replace(ENDED, seconds=2.0))
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the time for lineage was over before its delivery" in str(report.reason)
     assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
 
 
 def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) -> None:
-    one.lineage.mark_not_injected("the jar is missing")
-    report = one.lineage.finish(ENDED)
+    one.lineage.run_without_lineage("the jar is missing")
+    report = one.finish()
     assert report.reason == "the jar is missing"
     assert report.events_file is None
     results = [each["aspect"]["json"].get("result") for each in one.delivered if "RunEvent" in each["aspectName"]]
@@ -604,13 +605,13 @@ def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) ->
 def test_an_application_without_a_name_of_its_own_is_a_warning(one: Try) -> None:
     content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().replace(b'"a_csv_join_agg', b'"arrow-spark')
     one.job_writes(content.replace(b"a_csv_join_agg", b"arrow_spark"))
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert any("'arrow-spark'" in warning and "set 'name'" in warning for warning in report.warnings), report.warnings
 
 
 def test_the_exit_of_spark_submit_decides_the_result_of_the_spark_run(one: Try) -> None:
     one.job_writes("a_csv_join_agg")
-    one.lineage.finish(FAILED)
+    one.finish(FAILED)
     results = {
         proposal["aspect"]["json"]["result"]["type"]
         for proposal in one.delivered

@@ -20,6 +20,8 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
+from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
+from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS
@@ -30,7 +32,7 @@ from tests.task.attempts import ENDED, FAILED, JOB, Try, entries, files_below
 def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
     one.sink_file.mkdir()
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.delivered, report.pending, report.stored) == (0, report.proposals, None)
     assert f"Cannot write the file {one.sink_file}: Is a directory" in str(report.reason)
     assert not report.is_complete
@@ -45,7 +47,7 @@ def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> N
 def test_lineage_for_a_connection_that_cannot_be_used_stays_in_the_outbox(tmp_path: Path) -> None:
     one = Try(tmp_path, sink_problem="connection 'datahub_file' cannot be used: it is not defined")
     one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.pending, report.reason) == (report.proposals, one.sink_problem)
     assert report.proposals == len(entries(tmp_path)[0].items())
 
@@ -53,7 +55,7 @@ def test_lineage_for_a_connection_that_cannot_be_used_stays_in_the_outbox(tmp_pa
 def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> None:
     (tmp_path / "outbox").write_text("in the way")
     path = one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.delivered, report.pending) == (report.proposals, 0)
     assert len(one.delivered) == report.proposals
     assert any(warning.startswith("not kept in the outbox before the delivery: ") for warning in report.warnings)
@@ -64,11 +66,11 @@ def test_the_lineage_of_an_earlier_attempt_goes_first(tmp_path: Path) -> None:
     first, second = Try(tmp_path, 1), Try(tmp_path, 2)
     first.job_writes("c_fail_midway")
     first.sink_file.mkdir()
-    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.finish(replace(FAILED, result="UP_FOR_RETRY"))
     first.sink_file.rmdir()
 
     second.job_writes("a_csv_join_agg")
-    report = second.lineage.finish(ENDED)
+    report = second.finish()
 
     assert (report.pending, report.reason) == (0, None)
     attempts = [
@@ -90,7 +92,7 @@ def test_the_next_attempt_delivers_what_a_killed_one_left(tmp_path: Path) -> Non
     assert (left.manifest.state, left.manifest.key.try_number) == ("unfinished", 1)
 
     second.job_writes("a_csv_join_agg")
-    report = second.lineage.finish(ENDED)
+    report = second.finish()
 
     assert (report.pending, report.reason, report.warnings) == (0, None, [])
     attempts = [
@@ -108,7 +110,7 @@ def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
     one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=4000)})
     path = one.job_writes("a_csv_join_agg")
     one.sink_file.mkdir()
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert report.pending == report.proposals
     assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
     assert path.is_file()
@@ -131,12 +133,12 @@ def test_an_attempt_that_neither_outbox_nor_sink_takes_is_converted_later(
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
     undisturbed = Try(tmp_path / "undisturbed")
     undisturbed.job_writes("a_csv_join_agg")
-    undisturbed.lineage.finish(ENDED)
+    undisturbed.finish()
     one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
     path = one.job_writes("a_csv_join_agg")
     one.sink_file.mkdir()
     if ended:
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
         assert (report.delivered, report.pending) == (0, report.proposals)
         assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
         assert report.outbox_entry is not None
@@ -164,10 +166,10 @@ def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) ->
     first, second = Try(tmp_path, 1), Try(tmp_path, 2)
     first.job_writes("c_fail_midway")
     first.sink_file.mkdir()
-    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.finish(replace(FAILED, result="UP_FOR_RETRY"))
     first.sink_file.rmdir()
     second.inject()
-    second.lineage.announce()
+    second.running.announce()
     attempts = [
         (event["attempt"], event["status"])
         for event in (
@@ -185,7 +187,7 @@ def test_raw_events_are_kept_without_secrets_beside_pending_proposals(tmp_path: 
     secret = b'{"run": {"runId": "x"}, "password": "canary", "job": {"sql": "OPTIONS (url \'jdbc:x://u:canary@h/d\')"}}'
     one.job_writes((CORPUS / "a_csv_join_agg.ndjson").read_bytes() + secret + b"\n")
     one.sink_file.mkdir()
-    one.lineage.finish(ENDED)
+    one.finish()
     (entry,) = entries(tmp_path)
     assert entry.manifest.events == entry.name.events
     with gzip.open(tmp_path / "outbox" / entry.name.events) as file:
@@ -212,7 +214,7 @@ class Rejecting(Sink):
 def test_raw_events_go_to_the_quarantine_with_rejected_proposals(tmp_path: Path) -> None:
     one = Try(tmp_path, sink=Rejecting())
     one.job_writes("a_csv_join_agg")
-    one.lineage.finish(ENDED)
+    one.finish()
     raw, quarantined = sorted(files_below(tmp_path / "outbox/quarantined"), key=lambda path: path.suffix)
     assert raw.name.endswith(".events.ndjson.gz")
     assert len(gzip.decompress(raw.read_bytes()).splitlines()) == 23
@@ -245,9 +247,9 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
     sink = Refusing(lambda text: '"attempt": 1' in text)
     first, second = Try(tmp_path, 1, sink=sink), Try(tmp_path, 2, sink=sink)
     first.job_writes("c_fail_midway")
-    first.lineage.finish(replace(FAILED, result="UP_FOR_RETRY"))
+    first.finish(replace(FAILED, result="UP_FOR_RETRY"))
     second.job_writes("a_csv_join_agg")
-    report = second.lineage.finish(ENDED)
+    report = second.finish()
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the lineage of an earlier attempt goes first, and is pending" in str(report.reason)
     assert not any('"attempt": 2' in text for text in sink.seen)
@@ -272,7 +274,7 @@ def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
     one = Try(tmp_path, sink=Slow())
     one.job_writes("a_csv_join_agg")
     with not_outlasting(1):
-        report = one.lineage.finish(replace(ENDED, seconds=1.0))
+        report = one.finish(replace(ENDED, seconds=1.0))
     over.set()
     assert report.pending == report.proposals
     assert "a slow sink did not acknowledge everything before the time for lineage was over" in str(report.reason)
@@ -281,7 +283,7 @@ def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
 def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
     one = Try(tmp_path, sink=Rejecting())
     one.job_writes("a_csv_join_agg")
-    report = one.lineage.finish(ENDED)
+    report = one.finish()
     assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)
     (warning,) = report.warnings
     count = f"{report.rejected} proposals were rejected, and kept in the outbox's quarantine: {report.rejected} times "
@@ -295,22 +297,22 @@ def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
 @pytest.mark.parametrize("policy", ["retry", "fail"])
 def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: str) -> None:
     first = waiting_for(tmp_path, policy, 1)
-    assert first.lineage.delivery.attempt_to_deliver(None) is None
+    assert first.lineage.earlier.to_deliver(None) is None
     first.job_writes("a_csv_join_agg")
     first.sink_file.mkdir()
-    first.lineage.finish(ENDED)
+    first.finish()
     second = waiting_for(tmp_path, policy, 2)
-    assert second.lineage.delivery.attempt_to_deliver(None) is None  # nobody said that the task failed for it
-    first.lineage.delivery.leave_to_retry([])
-    assert second.lineage.delivery.attempt_to_deliver(None) == 1
-    assert waiting_for(tmp_path, "warn", 2).lineage.delivery.attempt_to_deliver(None) is None
-    assert waiting_for(tmp_path, policy, 1).lineage.delivery.attempt_to_deliver(None) is None
+    assert second.lineage.earlier.to_deliver(None) is None  # nobody said that the task failed for it
+    first.lineage.earlier.leave_to_retry([])
+    assert second.lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
+    assert waiting_for(tmp_path, "warn", 2).lineage.earlier.to_deliver(None) is None
+    assert waiting_for(tmp_path, policy, 1).lineage.earlier.to_deliver(None) is None
 
     first.sink_file.rmdir()
-    report = second.lineage.deliver_only(ENDED, 1)
+    report = EndedAttempt(second.lineage, ENDED).deliver_only(SucceededAttempt(1, []))
     assert (report.pending, report.reason, report.jobs) == (0, None, [])
     assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
-    assert second.lineage.delivery.attempt_to_deliver(None) is None
+    assert second.lineage.earlier.to_deliver(None) is None
 
 
 @pytest.mark.slow
@@ -321,8 +323,8 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     first = waiting_for(tmp_path, "retry", 1)
     first.job_writes("a_csv_join_agg")
     first.sink_file.mkdir()
-    first.lineage.finish(ENDED)
-    first.lineage.delivery._outbox.deadline = Deadline.after(0)
+    first.finish()
+    first.lineage.earlier._outbox.deadline = Deadline.after(0)
     sync = os.fsync
 
     def slowly(descriptor: int) -> None:
@@ -330,8 +332,8 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", slowly)
-    first.lineage.delivery.leave_to_retry([])
-    assert waiting_for(tmp_path, "retry", 2).lineage.delivery.attempt_to_deliver(None) == 1
+    first.lineage.earlier.leave_to_retry([])
+    assert waiting_for(tmp_path, "retry", 2).lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
 
 
 @pytest.mark.parametrize(
@@ -348,4 +350,5 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
 def test_the_tasks_state_names_the_attempt_whose_lineage_is_delivered(
     tmp_path: Path, remembered: object, number: int, awaited: int | None
 ) -> None:
-    assert waiting_for(tmp_path, "retry", number).lineage.delivery.attempt_to_deliver(remembered) == awaited
+    found = waiting_for(tmp_path, "retry", number).lineage.earlier.to_deliver(remembered)
+    assert (found.try_number if found else None) == awaited

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.sink import RawEvent
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
-from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage

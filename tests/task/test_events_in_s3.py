@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -15,11 +16,13 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry, remove_delivered_events
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
-from airflow_provider_spark_datahub.task.submit_plan import SparkSubmit
+from airflow_provider_spark_datahub.task.attempt import SparkSubmit
+from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
+from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 from tests.capture.test_event_objects import RECORDED
+from tests.operators.tries import connections_to
 from tests.patience import HANGS
 from tests.servers.s3 import S3
 from tests.task.attempts import ENDED, PARENT, ROOT, Try
@@ -38,15 +41,15 @@ def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
     monkeypatch.setenv("AIRFLOW_CONN_EVENTS", json.dumps(s3.connection()))
     if not (s3.folder / "spark-events").exists():
         s3.make_bucket("spark-events")
-    attempt = Try(
-        tmp_path, options={"events_store": f"s3://events@spark-events/{tmp_path.name}", "openlineage_jar": "provided"}
+    return in_s3(tmp_path)
+
+
+def in_s3(folder: Path, **options: Any) -> Try:
+    connections = replace(
+        connections_to(FileSink(folder / "lineage.jsonl")), open_store=open_store, s3_endpoint=s3_endpoint
     )
-    attempt.lineage._connections = replace(
-        attempt.lineage._connections, open_store=open_store, s3_endpoint=s3_endpoint, open_outbox=open_outbox
-    )
-    attempt.lineage._event_log = SparkEventLog(open_store=open_store)
-    attempt.lineage.delivery._connections = attempt.lineage._connections
-    return attempt
+    given = {"events_store": f"s3://events@spark-events/{folder.name}", "openlineage_jar": "provided", **options}
+    return Try(folder, options=given, connections=connections)
 
 
 def job_writes(one: Try, s3: S3) -> Path:
@@ -71,7 +74,7 @@ def test_events_in_s3_are_delivered_and_removed(one: Try, s3: S3) -> None:
     sibling = folder.with_name("try9-another.events") / "1.json"
     sibling.parent.mkdir()
     sibling.write_bytes(b"of another attempt")
-    report = one.lineage.finish(replace(ENDED, seconds=HANGS))
+    report = one.finish(replace(ENDED, seconds=HANGS))
     assert report.reason is None
     assert report.events == len(list(RECORDED.glob("*.json")))
     assert (report.inputs, report.outputs) == (
@@ -85,14 +88,14 @@ def test_events_in_s3_are_delivered_and_removed(one: Try, s3: S3) -> None:
 
 def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
     folder = job_writes(one, s3)
-    record = one.lineage._record
+    record = one.lineage.record
     assert isinstance(record, UnfinishedAttempt)
-    location = one.lineage._options.outbox_location
+    location = one.lineage.options.outbox_location
     (entry,) = open_outbox(location).entries()
     entry.update(redo=replace(record, machine="gone", spark_succeeded=None).to_obj())
     drain = Drain(
         open_outbox(location),
-        one.lineage._connections.open_sink,
+        one.lineage.connections.open_sink,
         finish=lambda entry, _: recover_entry(entry, Deadline.after(HANGS), over=True),
         settled=remove_delivered_events,
     )
@@ -106,8 +109,8 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     """A History Server's folder: the job's rolled, compressed log, and those of other applications."""
     history = f"{one.folder.name}/history"
     job = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"s3a://spark-events/{history}/"}
-    options = replace(one.lineage._options, capture="event_log", event_log_connection="events")
-    one.lineage._options = replace(options, settings=LineageSettings(capture_from_event_log=True))
+    settings = LineageSettings(capture_from_event_log=True)
+    one = in_s3(one.folder, capture="event_log", event_log_connection="events", settings=settings)
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
     submission = one.lineage.inject(Submission(properties=job), elsewhere, PARENT, ROOT).submission
     assert {name: submission.properties[name] for name in job} == job
@@ -128,7 +131,7 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     store.write("local-1", [LOG])
     store.write("eventlog_v2_local-2/events_1_local-2", [b"not its own\n"])
 
-    report = one.lineage.finish(replace(ENDED, seconds=HANGS))
+    report = one.finish(replace(ENDED, seconds=HANGS))
     assert (report.reason, report.warnings) == (None, [])
     assert (set(report.inputs), set(report.outputs)) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
     names = store.stored(f"eventlog_v2_{APPLICATION}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.task.raw_events import RawEvents
+from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.operators.tries import CORPUS
 
 

@@ -18,8 +18,8 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
-from airflow_provider_spark_datahub.task.recovery import UnfinishedAttempt, recover_entry
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.recovery import recover_entry
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import key, outbox_at, proposals_in
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
@@ -35,7 +35,7 @@ GONE = 2**22 + 1
 
 
 def begun(events_file: Path = EVENTS) -> UnfinishedAttempt:
-    return UnfinishedAttempt.begun(TRY, SETTINGS, events_file, SparkEventLog())
+    return UnfinishedAttempt.begun(TRY, SubmittedJob(SETTINGS, events_file))
 
 
 def ended() -> UnfinishedAttempt:

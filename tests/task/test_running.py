@@ -63,12 +63,12 @@ class Job:
 def followed(one: Try) -> Iterator[Job]:
     """Follow the try's job from its beginning; it is over when the try is finished, or at the block's end."""
     running = Job(one)
-    thread = threading.Thread(target=one.lineage.follow, name="lineage-of-running-job", daemon=True)
+    thread = threading.Thread(target=one.running.follow, name="lineage-of-running-job", daemon=True)
     thread.start()
     try:
         yield running
     finally:
-        one.lineage._job_ended.set()
+        one.running.stop()
 
 
 def delivered(one: Try) -> list[Json]:
@@ -105,7 +105,7 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
         }
         assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (23, 0, READ, WRITTEN)
     runs = {each["entityUrn"] for each in aspects(delivered(one), "dataProcessInstanceOutput")}
     assert len(runs) == 2, "the task's and Spark's, each time the same"
@@ -123,10 +123,10 @@ def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: 
             time.sleep(PERIOD / 4)
         wait_until(lambda: delivered(one))
         before = len(delivered(one))
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     other = Try(tmp_path / "not")
     other.job_writes(CASE)
-    assert replace(report, seconds=0.0) == replace(other.lineage.finish(ENDED), seconds=0.0)
+    assert replace(report, seconds=0.0) == replace(other.finish(), seconds=0.0)
     # A delivery under way when the job ended may still come, before the end.
     assert delivered(one)[before:][-report.proposals :] == other.delivered
 
@@ -145,7 +145,7 @@ def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: p
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: delivered(one))
         running.writes(LINES[UNTIL_ITS_END:])
-        one.lineage.finish(ENDED)
+        one.finish()
     assert added == [line.strip() for line in LINES]
 
 
@@ -166,7 +166,7 @@ def test_a_job_that_failed_removes_none_of_its_delivered_edges(tmp_path: Path) -
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: delivered(one))
-        one.lineage.finish(FAILED)
+        one.finish(FAILED)
     assert patched_edges(one.delivered, JOB, "outputDatasetEdges") == WRITTEN
     assert {each["changeType"] for each in aspects(one.delivered, "dataJobInputOutput")} == {"PATCH"}
 
@@ -178,7 +178,7 @@ def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) 
         running.writes(LINES)
         time.sleep(PERIOD * 10)
         assert delivered(one) == []
-        assert one.lineage.finish(ENDED).events == 23
+        assert one.finish().events == 23
 
 
 def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
@@ -191,12 +191,12 @@ def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
         query = f"{JOB[:-1].rpartition(',')[0]},{CASE}.adaptive_spark_plan.a_revenue_by_country)"
         wait_until(lambda: aspects(delivered(one), "dataJobInfo", query))
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
     alone = Try(tmp_path / "alone", options={"settings": LineageSettings(coalesce_jobs=False)})
     alone.folder.mkdir()
     alone.job_writes(CASE)
-    alone.lineage.finish(ENDED)
+    alone.finish()
     assert delivered(one)[-report.proposals :] == alone.delivered
 
 
@@ -210,7 +210,7 @@ def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[J
         wait_until(lambda: "orders_new" in one.sink_file.read_text() if one.sink_file.exists() else False)
         time.sleep(PERIOD * 3)
         running.writes(events[first_lines:])
-        report = one.lineage.finish(FAILED)
+        report = one.finish(FAILED)
     return one.delivered, report.to_obj(), len(one.delivered) - report.proposals
 
 
@@ -264,7 +264,7 @@ def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: forgotten)
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert min(forgotten) <= 2
     assert (report.events, set(report.inputs), set(report.outputs)) == (23, READ, WRITTEN)
     (whole,) = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
@@ -278,9 +278,8 @@ def test_queries_that_were_not_delivered_are_not_forgotten(tmp_path: Path, monke
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: sink.calls > 2)
-        one.lineage._job_ended.set()
-        assert one.lineage._running is not None
-        events = one.lineage._running.stop(Deadline.after(10.0))
+        one.running.stop()
+        events = one.running.hand_over(Deadline.after(10.0))
     assert events is not None
     assert events._converter.run_count > 2
 
@@ -296,7 +295,7 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
         wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
         time.sleep(PERIOD * 3)
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert report.events == 23
     last = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
     assert {each["changeType"] for each in last} <= {"PATCH"}, "earlier deliveries stay"
@@ -341,7 +340,7 @@ def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytes
         wait_until(lambda: sink.taken)
         assert patched_edges(sink.taken, JOB, "outputDatasetEdges") == WRITTEN
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert (report.pending, report.reason) == (0, None)
     messages = [record.getMessage() for record in caplog.records]
     assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "logged once"
@@ -373,7 +372,7 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
     with followed(one) as running:
         running.writes(LINES)
         assert sink.hangs.wait(20)
-        report = one.lineage.finish(replace(ENDED, seconds=8.0))
+        report = one.finish(replace(ENDED, seconds=8.0))
         sink.ends.set()
     assert report.seconds < 8.0
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
@@ -386,7 +385,7 @@ def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: delivered(one))
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     (entry,) = outbox_at(tmp_path / "outbox").entries()
     events = [item.decoded() for item in entry.items() if isinstance(item, RawEvent)]
     assert events == [json.loads(line) for line in LINES]
@@ -402,7 +401,7 @@ def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
         running.writes(LINES)
         assert sink.hangs.wait(20)
         threading.Timer(0.2, sink.ends.set).start()
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert report.seconds > 0.1
     assert report.pending == 0
 
@@ -411,7 +410,7 @@ def test_an_attempt_that_ends_before_its_first_period_delivers_everything_at_its
     one = job(tmp_path, emit_periodically=3600.0)
     with followed(one) as running:
         running.writes(LINES)
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     assert (report.events, report.pending) == (23, 0)
     assert report.proposals == len(delivered(one))
 
@@ -436,8 +435,8 @@ def test_a_bug_while_the_job_runs_does_not_affect_the_end(
     running = Job(one)
     running.writes(LINES)
     with pytest.raises(LineageBugError):
-        one.lineage.follow()
-    report = one.lineage.finish(ENDED)
+        one.running.follow()
+    report = one.finish()
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
 
 
@@ -455,7 +454,7 @@ def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest
     one = Try(tmp_path)
     one.job_writes(b"".join(lines))
     with caplog.at_level(logging.DEBUG):
-        report = one.lineage.finish(ENDED)
+        report = one.finish()
     messages = [record.getMessage() for record in caplog.records]
     logged = [text.removeprefix("Proposal: ") for text in messages if text.startswith("Proposal: ")]
     assert [json.loads(text) for text in logged] == one.delivered
@@ -468,7 +467,7 @@ def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog:
     one = Try(tmp_path, options={"settings": LineageSettings(tags=("t" * 50_000,))})
     one.job_writes(CASE)
     with caplog.at_level(logging.DEBUG):
-        one.lineage.finish(ENDED)
+        one.finish()
     (cut,) = [record.getMessage() for record in caplog.records if "more characters" in record.getMessage()]
     assert len(cut) < 10_100
 
@@ -477,7 +476,7 @@ def test_proposals_are_not_logged_by_default(tmp_path: Path, caplog: pytest.LogC
     one = Try(tmp_path)
     one.job_writes(CASE)
     with caplog.at_level(logging.INFO):
-        one.lineage.finish(ENDED)
+        one.finish()
     assert "Proposal: " not in caplog.text
 
 
@@ -493,7 +492,7 @@ IMPORTS_OF_AN_ATTEMPT = """
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
-    from airflow_provider_spark_datahub.task import AttemptEnd, AttemptLineage, Connections, SparkSubmit
+    from airflow_provider_spark_datahub.task import AttemptLineage, Connections, RunningAttempt, SparkSubmit
 
     folder = Path(sys.argv[1])
     options = configuration().resolve(
@@ -505,16 +504,19 @@ IMPORTS_OF_AN_ATTEMPT = """
     connections = Connections(open_sink, open_outbox)
     attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
     lineage = AttemptLineage(options, attempt, connections)
-    lineage.handle_orphans()
+    lineage.earlier.handle_orphans()
     spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(folder / "spark")}, True)
     run = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000001")
     lineage.inject(Submission(), spark, run, run)
-    lineage._events_file.parent.mkdir(parents=True, exist_ok=True)
-    lineage._events_file.write_bytes((folder / "events.ndjson").read_bytes())
+    running = RunningAttempt(lineage)
+    lineage.job.events.parent.mkdir(parents=True, exist_ok=True)
+    lineage.job.events.write_bytes((folder / "events.ndjson").read_bytes())
     if sys.argv[2] == "announced":
-        lineage.announce()
+        running.announce()
     before = set(sys.modules)
-    lineage.finish(AttemptEnd(True, "SUCCESS", 1_767_225_900_000, 30.0))
+    from airflow_provider_spark_datahub.task import AttemptEnd, EndedAttempt
+
+    EndedAttempt(lineage, AttemptEnd(True, "SUCCESS", 1_767_225_900_000, 30.0), running).finish()
     assert lineage.report.delivered == lineage.report.proposals, lineage.report
     print(*sorted(sys.modules))
     print(*sorted(set(sys.modules) - before))
