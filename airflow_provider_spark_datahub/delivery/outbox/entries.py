@@ -783,15 +783,6 @@ class AttemptRecord:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Object of the outbox that may be a record."""
-
-    created_ms: int
-    path: str
-    entry: EntryName | None = None
-
-
 class OutboxRecords:
     """Pending, quarantined and delivered proposals of an outbox, for the pages that show lineage.
 
@@ -806,22 +797,14 @@ class OutboxRecords:
 
     def of(self, keys: Iterable[AttemptKey]) -> list[AttemptRecord]:
         """Return the records of task instances, oldest first; try numbers are ignored."""
-        instances = {key.instance: key for key in keys}
-        tasks = {key.task for key in instances.values()}
-        hashes = {instance.rpartition("-")[2] for instance in instances}
-        few = len(instances) <= _FEW_KEYS
-        found = self._found(
-            [f"{Folder.PENDING}/{instance}" for instance in instances] if few else [Folder.PENDING],
-            [f"{Folder.QUARANTINED}/{instance}" for instance in instances] if few else [Folder.QUARANTINED],
-            [f"{Folder.DELIVERED}/{task}" for task in tasks] if few else [Folder.DELIVERED],
-        )
-        wanted = [
-            stored
-            for stored in found
-            if stored.path.split("/")[1] in instances or _instance_hash(stored.path) in hashes
-        ]
-        records = (self._read(stored) for stored in sorted(wanted, key=lambda stored: (stored.created_ms, stored.path)))
-        return [record for record in records if record is not None]
+        tasks = {key.instance: key.task for key in keys}
+        folders: list[str] = [*_SHOWN]
+        if len(tasks) <= _FEW_KEYS:
+            folders = [f"{folder}/{instance}" for folder in (Folder.PENDING, Folder.QUARANTINED) for instance in tasks]
+            folders += [f"{Folder.DELIVERED}/{task}" for task in {*tasks.values()}]
+        instances = {*tasks, *(instance.rpartition("-")[2] for instance in tasks)}
+        found = sorted((made_ms, path) for made_ms, instance, path in self._found(folders) if instance in instances)
+        return [record for _, path in found if (record := self._read(path)) is not None]
 
     def newest(
         self, most: int | None, dag_ids: set[str] | None = None, *, undelivered: bool = False
@@ -833,66 +816,55 @@ class OutboxRecords:
         :param undelivered: without delivered ones.
         """
         records: list[AttemptRecord] = []
-        found = self._found([Folder.PENDING], [Folder.QUARANTINED], [] if undelivered else [Folder.DELIVERED])
-        for stored in sorted(found, key=lambda stored: -stored.created_ms):
-            record = self._read(stored, brief=True)
+        found = self._found(folder for folder in _SHOWN if not (undelivered and folder == Folder.DELIVERED))
+        for _, _, path in sorted(found, key=lambda stored: -stored[0]):
+            record = self._read(path, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
                 records.append(dataclasses.replace(record, proposals=()))
             if len(records) == most:
                 break
         return records
 
-    def _found(self, pending: Iterable[str], quarantined: Iterable[str], delivered: Iterable[str]) -> Iterator[_Found]:
-        stored = self._outbox.storage.stored
-        for folder in pending:
-            for path in stored(folder):
-                name = EntryName.parse(path)
-                if name is not None:
-                    yield _Found(name.created_ms, path, name)
-        for folder in quarantined:
-            for path in stored(folder):
-                match = Naming.QUARANTINED.fullmatch(path)
-                if match:
-                    yield _Found(int(match[3]), path)
-        for folder in delivered:
-            for path in stored(folder):
-                match = Naming.DELIVERED.fullmatch(path)
-                if match:
-                    yield _Found(int(match[2]), path)
+    def _found(self, folders: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+        """Yield when each record was made, its task instance (of a delivered one, the hash alone), and its path."""
+        for folder in folders:
+            pattern = _SHOWN[Folder(folder.partition("/")[0])]
+            for path in self._outbox.storage.names(folder):
+                if match := pattern.fullmatch(path):
+                    yield int(match["created_ms"]), match["instance"], path
 
-    def _read(self, one: _Found, *, brief: bool = False) -> AttemptRecord | None:
+    def _read(self, path: str, *, brief: bool = False) -> AttemptRecord | None:
         """Return a record; ``None`` if it cannot be read.
 
         :param brief: leave the proposals out if their number is known without them.
         """
+        items: Sequence[tuple[str, OutboxItem]] = ()
         try:
-            if brief and one.entry is not None:
-                manifest = StoredObject.read(*self._outbox.storage.first_line(one.path)).manifest
-                return dataclasses.replace(_record(manifest, manifest.state, ()), count=manifest.pending)
-            content = self._outbox.read(one.path)
-            if one.path.endswith(".gz"):
-                content = _decompressed(content)
-            stored = StoredObject.read(content)
-            if one.path.startswith(Folder.QUARANTINED):
-                rejected = stored.rejected()
-                reasons = tuple(dict.fromkeys(reason for reason, _ in rejected))
-                return _record(stored.manifest, "quarantined", [item for _, item in rejected], reasons)
-            items = stored.items()
+            if brief and path.startswith(Folder.PENDING):
+                manifest = StoredObject.read(*self._outbox.storage.first_line(path)).manifest
+            else:
+                content = self._outbox.read(path)
+                stored = StoredObject.read(_decompressed(content) if path.endswith(".gz") else content)
+                manifest = stored.manifest
+                items = (
+                    stored.rejected() if manifest.state == "quarantined" else [("", item) for item in stored.items()]
+                )
         except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
-            log.debug("%s is not shown: %s", self._outbox.storage.describe(one.path), error)
+            log.debug("%s is not shown: %s", self._outbox.storage.describe(path), error)
             return None
-        return _record(stored.manifest, stored.manifest.state, items)
+        proposals = tuple(item for _, item in items if isinstance(item, Proposal))
+        reasons = tuple(dict.fromkeys(reason for reason, _ in items if reason))
+        count, key = len(items) or manifest.pending, manifest.key
+        return AttemptRecord(
+            key, manifest.connection_id, manifest.state, manifest.created_ms, count, proposals, reasons
+        )
 
 
-def _record(manifest: Manifest, state: str, items: Sequence[object], reasons: tuple[str, ...] = ()) -> AttemptRecord:
-    proposals = tuple(item for item in items if isinstance(item, Proposal))
-    key, created_ms = manifest.key, manifest.created_ms
-    return AttemptRecord(key, manifest.connection_id, state, created_ms, len(items), proposals, reasons)
-
-
-def _instance_hash(path: str) -> str | None:
-    match = Naming.DELIVERED.fullmatch(path)
-    return match[3] if match else None
+_SHOWN = {
+    Folder.PENDING: Naming.ENTRY,
+    Folder.QUARANTINED: Naming.QUARANTINED,
+    Folder.DELIVERED: Naming.DELIVERED,
+}
 
 
 def _decompressed(content: bytes) -> bytes:

@@ -54,15 +54,19 @@ class Naming:
     OVERFLOW_FOLDER = ".unfinished"
 
     ENTRY = re.compile(
-        rf"{Folder.PENDING}/([A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
-        r"try-([0-9]{5,10})-([0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
+        rf"{Folder.PENDING}/(?P<instance>[A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
+        r"try-([0-9]{5,10})-(?P<created_ms>[0-9]{13,15})-([0-9a-f]{8})-([0-9a-f]{8})\.jsonl"
     )
     RECEIPT = re.compile(
         rf"{Folder.RECEIPTS}/([^/]+)/([0-9]{{13,15}})-try-([0-9]{{5,10}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})"
         r"-([0-9a-f]{20})(?:\.part)?\.json"
     )
-    DELIVERED = re.compile(rf"{Folder.DELIVERED}/([^/]+)/([0-9]{{13,15}})-.*-([0-9a-f]{{20}})-[0-9]+\.jsonl\.gz")
-    QUARANTINED = re.compile(rf"{Folder.QUARANTINED}/([^/]+)/(try-[0-9]{{5,10}}-([0-9]{{13,15}})-.*)\.jsonl")
+    DELIVERED = re.compile(
+        rf"{Folder.DELIVERED}/[^/]+/(?P<created_ms>[0-9]{{13,15}})-.*-(?P<instance>[0-9a-f]{{20}})-[0-9]+\.jsonl\.gz"
+    )
+    QUARANTINED = re.compile(
+        rf"{Folder.QUARANTINED}/(?P<instance>[^/]+)/try-[0-9]{{5,10}}-(?P<created_ms>[0-9]{{13,15}})-.*\.jsonl"
+    )
     OVERFLOW = re.compile(r"(.+)~(try-.+)~([0-9a-f]{12})-([0-9]+)-([0-9]+)\.jsonl")
 
 
