@@ -14,20 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import msgspec
 
 from airflow_provider_spark_datahub.capture.event_lines import (
-    CollectionReport,
     FileFollower,
+    Follower,
     Outcome,
     checked_text,
-    outcome_of,
 )
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
-from airflow_provider_spark_datahub.files import open_regular
 
 T = TypeVar("T")
 
@@ -124,16 +122,12 @@ class _Head(msgspec.Struct):
     eventType: str = ""  # noqa: N815 (OpenLineage's name)
 
 
-class _SessionFollower(Generic[T]):
-    """Reader of a session's events while the server writes them.
-
-    :ivar report: counts of the session's events; its outcome is set by :meth:`rest`.
-    """
+class _SessionFollower(Follower[T]):
+    """Reader of a session's events while the server writes them."""
 
     def __init__(self, events: SessionEvents, parse: Callable[[bytes], T]) -> None:
-        self.report = CollectionReport()
+        super().__init__(events, parse)
         self._events = events
-        self._parse = parse
         self._file = FileFollower(events.path, checked_text(), start=events.start)
         self._head = msgspec.json.Decoder(_Head)
         self._own: dict[str, bool] = {}
@@ -141,7 +135,6 @@ class _SessionFollower(Generic[T]):
         self._running: set[str] = set()
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """Yield the session's events that were written since, as :meth:`FileFollower.new` does."""
         for text in self._file.new(stop):
             for own in self._of_session(text):
                 event = self._parse(_as_application(own, self._events))
@@ -150,16 +143,13 @@ class _SessionFollower(Generic[T]):
                 self.report.bytes_read += len(own)
                 yield event
 
-    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        """Yield all remaining events. The report is final then.
-
-        The server goes on writing after the client has its answer, so its file is read until each query has an end.
-        """
+    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:  # noqa: ARG002 (it has one file)
+        # The server goes on writing after the client has its answer, so its file is read until each query has an end.
         quiet, settled = 0, time.monotonic() + _SETTLE_SECONDS
         while quiet < _QUIET_READS or self._running or not self.report.events:
-            before = self.report.events
+            known = self.report.events
             yield from self.new(deadline)
-            quiet = 0 if self.report.events > before else quiet + 1
+            quiet = 0 if self.report.events > known else quiet + 1
             if deadline() or time.monotonic() > settled or not self._events.path.exists():
                 break
             time.sleep(_PAUSE_SECONDS)
@@ -172,12 +162,9 @@ class _SessionFollower(Generic[T]):
         if timed_out or self._running:
             outcome = Outcome.TIMED_OUT if timed_out else Outcome.TORN
         report.end(outcome, f"session {self._events.session_id} in {self._events.path}")
-        try:
-            open_regular(self._events.path).close()
-        except FileNotFoundError:
-            report.outcome = Outcome.MISSING
-        except OSError as error:
-            report.end(outcome_of(error), f"{self._events.path}: {error.strerror or error}")
+        list(self._file.rest(lambda: True))  # opens the file, and reads nothing of it
+        if bad.outcome is not Outcome.TIMED_OUT:
+            report.end(bad.outcome, bad.detail)
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
         """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""

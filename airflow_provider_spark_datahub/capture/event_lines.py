@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import errno
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,9 @@ import msgspec
 from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
 from airflow_provider_spark_datahub.printable import counted
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
-Event = TypeVar("Event", covariant=True)
 
 _MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = _MEBIBYTE
@@ -139,16 +141,10 @@ class CollectedEvents(Generic[T]):
         unwanted: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self.report = CollectionReport()
-        self._reader = _LineReader(parse, self.report, limits or CollectLimits(), deadline, unwanted)
-        listed = [sources] if isinstance(sources, EventSource) else list(sources)
-        self._events = _in_turn(self.report, map(self._read, listed))
-
-    def _read(self, source: EventSource) -> Iterator[T]:
-        def lines() -> Iterator[T]:
-            with source.open("rb") as stream:
-                yield from self._reader.read_lines(stream, str(source), _Position())
-
-        return _to_end(self.report, source, lines(), self.report.events)
+        listed = [sources] if isinstance(sources, EventSource) else sources
+        followers = (FileFollower(source, parse, limits, unwanted=unwanted, report=self.report) for source in listed)
+        # An empty file counts even if others have events.
+        self._events = _in_turn(self.report, (follower.rest(deadline, self.report.events) for follower in followers))
 
     def __iter__(self) -> Iterator[T]:
         return self._events
@@ -159,7 +155,7 @@ class BadLineError(Exception):
 
 
 class _DeadlineError(Exception):
-    """The deadline has passed."""
+    """The deadline has passed: the caller has no more time."""
 
 
 # Later outcomes explain better why lineage is incomplete.
@@ -187,125 +183,12 @@ def _in_turn(report: CollectionReport, files: Iterable[Iterator[T]]) -> Iterator
         report.end(*max(endings, key=lambda ending: _SEVERITY.index(ending[0])))
 
 
-def _to_end(report: CollectionReport, source: object, events: Iterator[T], before: int = 0) -> Iterator[T]:
-    """Yield the events of a file, and report how reading it ended.
-
-    :param before: the file is empty if the report counts no more events than these.
-    """
-    report.end(Outcome.COMPLETE)
-    try:
-        yield from events
-    except FileNotFoundError:
-        report.end(Outcome.MISSING, str(source))
-    except OSError as error:
-        # An error of ours names the file already.
-        named = isinstance(error, NotRegularFileError)
-        report.end(outcome_of(error), str(error) if named else f"{source}: {error.strerror or error}")
-    except _DeadlineError:
-        report.end(Outcome.TIMED_OUT, f"{source}, after {counted(report.lines, 'line')}")
-    if report.outcome is Outcome.COMPLETE and report.events == before:
-        report.end(Outcome.EMPTY, str(source))
-
-
-class _Position(msgspec.Struct):
-    """Position in a file.
-
-    :param offset: of the next byte.
-    :param line: number of lines before it.
-    """
-
-    offset: int = 0
-    line: int = 0
-
-
-class _LineReader(Generic[T]):
-    """Reader of lines as events, which counts every line in the report.
-
-    :param parse: returns the event of a line, or raises :class:`BadLineError`.
-    """
-
-    def __init__(
-        self,
-        parse: Callable[[bytes], T],
-        report: CollectionReport,
-        limits: CollectLimits,
-        deadline: Callable[[], bool],
-        unwanted: Callable[[bytes], bool] = lambda _: False,
-    ) -> None:
-        self._report = report
-        self._limits = limits
-        self._deadline = deadline
-        self._unwanted = unwanted
-        self._parse = parse
-
-    def read_lines(self, stream: IO[bytes], name: str, at: _Position, *, growing: bool = False) -> Iterator[T]:
-        """Yield the events from ``at`` on; ``at`` is advanced past each line before its event is yielded.
-
-        :param stream: file that is positioned at ``at``.
-        :param growing: leave the last line unread until it is complete.
-        :raises _DeadlineError: if the deadline has passed.
-        """
-        limit = self._limits.max_event_bytes
-        while True:
-            if self._deadline():
-                raise _DeadlineError
-            raw = stream.readline(limit + 1)
-            if not raw or (growing and not raw.endswith(b"\n")):
-                return
-            size = len(raw)
-            event = None
-            if size > limit and not raw.endswith(b"\n"):
-                size += self._skip_rest_of_line(stream)
-                if self._unwanted(raw):
-                    self._report.blank += 1
-                else:
-                    self._quarantine(name, at, f"{size} bytes long, the limit is {limit}")
-            elif not raw.strip():
-                self._report.blank += 1
-            else:
-                event = self._event_of(raw, name, at)
-            at.offset += size
-            at.line += 1
-            self._report.lines += 1
-            self._report.bytes_read += size
-            if event is not None:
-                yield event
-
-    def _event_of(self, raw: bytes, name: str, at: _Position) -> T | None:
-        if at.offset == 0:
-            raw = raw.removeprefix(BYTE_ORDER_MARK)
-        try:
-            event = self._parse(raw)
-        except BadLineError as problem:
-            if raw.endswith(b"\n"):
-                self._quarantine(name, at, str(problem))
-            else:
-                self._report.torn += 1
-                self._report.end(Outcome.TORN, f"{name}, line {at.line + 1}")
-            return None
-        self._report.events += 1
-        return event
-
-    def _skip_rest_of_line(self, stream: IO[bytes]) -> int:
-        skipped = 0
-        while chunk := stream.readline(_SKIP_CHUNK_BYTES):
-            skipped += len(chunk)
-            if chunk.endswith(b"\n"):
-                break
-            if self._deadline():
-                raise _DeadlineError
-        return skipped
-
-    def _quarantine(self, name: str, at: _Position, reason: str) -> None:
-        self._report.quarantine(QuarantinedLine(name, at.line + 1, at.offset, reason), self._limits)
-
-
 # Errors that do not go away: something else in place of the file, missing rights, an impossible name.
 _LASTING = (NotRegularFileError, PermissionError, IsADirectoryError, NotADirectoryError)
 _LASTING_NUMBERS = frozenset({errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 
 
-def outcome_of(error: OSError) -> Outcome:
+def _outcome_of(error: OSError) -> Outcome:
     """Return the outcome of a read that failed: a disk or a store that fails at the moment may answer later."""
     is_lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
     return Outcome.UNREADABLE if is_lasting else Outcome.UNAVAILABLE
@@ -381,86 +264,187 @@ def _finite_float(digits: str) -> float:
     return number
 
 
-class FileFollower(Generic[T]):
-    """Reader of a growing file, which yields the event of each line once. Problems are in the report.
+class Follower(Generic[T]):
+    """Reader of growing events, which yields each once. Problems are in the report.
 
-    The file is reopened each time, because a network file system may only then show what another machine appended.
-
+    :param place: that of the events, for people.
     :param parse: returns the event of a line, or raises :class:`BadLineError`.
-    :param start: position of the first byte to read.
     :ivar report: counts of everything that was read; its outcome is set by :meth:`rest`.
     """
 
+    _unit = "line"
+
     def __init__(
-        self, path: Path, parse: Callable[[bytes], T], limits: CollectLimits | None = None, *, start: int = 0
+        self,
+        place: object,
+        parse: Callable[[bytes], T],
+        limits: CollectLimits | None = None,
+        report: CollectionReport | None = None,
     ) -> None:
-        self.report = CollectionReport()
-        self._path = path
+        self.report = report or CollectionReport()
+        self._place = place
         self._parse = parse
         self._limits = limits or CollectLimits()
-        self._at = _Position(start)
+
+    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
+        """Yield the events that were written since; none if they are missing or unreadable.
+
+        :param stop: called in between; returns ``True`` to leave the rest for the next call.
+        """
+        try:
+            yield from self._read(stop, final=False)
+        except (OSError, _DeadlineError) as problem:
+            log.debug("Left events in %s for later: %s", self._place, problem)
+
+    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+        """Yield all remaining events after the writer has ended. The report is final then.
+
+        :param deadline: returns ``True`` when the time is up; called in between.
+        :param before: there are no events if the report counts no more than these.
+        """
+        report = self.report
+        report.end(Outcome.COMPLETE)
+        try:
+            yield from self._read(deadline, final=True)
+        except FileNotFoundError:
+            report.end(Outcome.MISSING, str(self._place))
+        except OSError as error:
+            # An error of ours has no strerror, and names the place already.
+            named = error.strerror is None and str(self._place) in str(error)
+            report.end(_outcome_of(error), str(error) if named else f"{self._place}: {error.strerror or error}")
+        except _DeadlineError:
+            report.end(Outcome.TIMED_OUT, f"{self._place}, after {counted(report.lines, self._unit)}")
+        if report.outcome is Outcome.COMPLETE and report.events == before:
+            report.end(Outcome.EMPTY, str(self._place))
+
+    def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+        """Yield the events that were written since, or raise OSError; call :meth:`_check` in between.
+
+        :param final: the writer has ended.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def _check(stop: Callable[[], bool]) -> None:
+        if stop():
+            raise _DeadlineError
+
+
+class FileFollower(Follower[T]):
+    """Reader of the lines of a file.
+
+    The file is reopened each time, because a network file system may only then show what another machine appended.
+
+    :param start: position of the first byte to read.
+    :param unwanted: returns whether a line that is too long may be skipped, by its beginning.
+    """
+
+    def __init__(
+        self,
+        source: EventSource,
+        parse: Callable[[bytes], T],
+        limits: CollectLimits | None = None,
+        *,
+        start: int = 0,
+        unwanted: Callable[[bytes], bool] = lambda _: False,
+        report: CollectionReport | None = None,
+    ) -> None:
+        super().__init__(source, parse, limits, report)
+        self._source = source
+        self._unwanted = unwanted
+        self._offset, self._line = start, 0
         self._file: tuple[int, int] | None = None
         self._replaced = False
 
     def rename(self, path: Path) -> None:
         """Continue with the same file under another name."""
-        self._path = path
+        self._place = self._source = path
 
-    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """Yield the events of lines that were completed since; none if the file is missing or unreadable.
-
-        :param stop: called between lines; returns ``True`` to leave the rest for the next call.
-        """
-        try:
-            yield from self._read(stop, growing=True)
-        except (OSError, _DeadlineError):
-            return
-
-    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        """Yield all remaining events, including the last line, after the writer has ended. The report is final then.
-
-        :param deadline: returns ``True`` when the time is up; called between lines.
-        """
-        yield from _to_end(self.report, self._path, self._read(deadline, growing=False))
+    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+        """Yield all remaining events, including the last line, after the writer has ended. The report is final then."""
+        yield from super().rest(deadline, before)
         if self.report.outcome is Outcome.MISSING:
-            self._replaced = self._at.offset > 0
+            self._replaced = self._offset > 0
         if self._replaced and self.report.outcome not in UNREAD:
-            self.report.end(Outcome.REPLACED, str(self._path))
+            self.report.end(Outcome.REPLACED, str(self._place))
 
-    def _read(self, stop: Callable[[], bool], *, growing: bool) -> Iterator[T]:
-        with open_regular(self._path) as stream:
+    def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+        if not isinstance(self._source, Path):
+            with self._source.open("rb") as stream:
+                yield from self._lines(stream, stop, final=final)
+            return
+        with open_regular(self._source) as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
-            if status.st_size < self._at.offset or (self._file and file != self._file):
-                self._at, self._replaced = _Position(), True
+            if status.st_size < self._offset or (self._file and file != self._file):
+                self._offset, self._line, self._replaced = 0, 0, True
             self._file = file
-            stream.seek(self._at.offset)
-            reader = _LineReader(self._parse, self.report, self._limits, stop)
-            yield from reader.read_lines(stream, str(self._path), self._at, growing=growing)
+            stream.seek(self._offset)
+            yield from self._lines(stream, stop, final=final)
+
+    def _lines(self, stream: IO[bytes], stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+        """Yield the events of the next lines; the position is advanced past each line before its event is yielded."""
+        limit, report = self._limits.max_event_bytes, self.report
+        while True:
+            self._check(stop)
+            raw = stream.readline(limit + 1)
+            if not raw or not (final or raw.endswith(b"\n")):
+                return
+            size = len(raw)
+            event = None
+            if size > limit and not raw.endswith(b"\n"):
+                size += self._skip_rest_of_line(stream, stop)
+                if self._unwanted(raw):
+                    report.blank += 1
+                else:
+                    self._quarantine(f"{size} bytes long, the limit is {limit}")
+            elif not raw.strip():
+                report.blank += 1
+            else:
+                event = self._event_of(raw)
+            self._offset += size
+            self._line += 1
+            report.lines += 1
+            report.bytes_read += size
+            if event is not None:
+                yield event
+
+    def _skip_rest_of_line(self, stream: IO[bytes], stop: Callable[[], bool]) -> int:
+        skipped = 0
+        while chunk := stream.readline(_SKIP_CHUNK_BYTES):
+            skipped += len(chunk)
+            if chunk.endswith(b"\n"):
+                break
+            self._check(stop)
+        return skipped
+
+    def _event_of(self, raw: bytes) -> T | None:
+        if self._offset == 0:
+            raw = raw.removeprefix(BYTE_ORDER_MARK)
+        try:
+            event = self._parse(raw)
+        except BadLineError as problem:
+            if raw.endswith(b"\n"):
+                self._quarantine(str(problem))
+            else:
+                self.report.torn += 1
+                self.report.end(Outcome.TORN, f"{self._place}, line {self._line + 1}")
+            return None
+        self.report.events += 1
+        return event
+
+    def _quarantine(self, reason: str) -> None:
+        line = QuarantinedLine(str(self._place), self._line + 1, self._offset, reason)
+        self.report.quarantine(line, self._limits)
 
 
 # -- all kinds of places
 
 
-class _Follower(Protocol[Event]):
-    """Reader of growing events.
-
-    :ivar report: counts of everything that was read; final after :meth:`rest`.
-    """
-
-    report: CollectionReport
-
-    def new(self, stop: Callable[[], bool], /) -> Iterator[Event]:
-        """Yield the events that were written since; none if they are missing or unreadable."""
-
-    def rest(self, deadline: Callable[[], bool], /) -> Iterator[Event]:
-        """Yield all remaining events after the writer has ended. The report is final then."""
-
-
 class _OtherEvents(Protocol):
     """Events that are not in files of their own: objects in a store, or those of a Spark Connect session."""
 
-    def follow(self, parse: Callable[[bytes], T], /) -> _Follower[T]:
+    def follow(self, parse: Callable[[bytes], T], /) -> Follower[T]:
         """Return the reader of the events."""
 
     def sizes(self) -> dict[str, int]:
@@ -477,38 +461,34 @@ EventPlace: TypeAlias = Path | _OtherEvents
 """An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or Connect session."""
 
 
-def follow(place: EventPlace, parse: Callable[[bytes], T]) -> _Follower[T]:
+def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:
     """Return the reader of an attempt's events."""
     if not isinstance(place, Path):
         return place.follow(parse)
     return _FolderFollower(place, parse) if place.suffix == EVENT_FOLDER else FileFollower(place, parse)
 
 
-class _FolderFollower(Generic[T]):
+class _FolderFollower(Follower[T]):
     """Reader of a growing folder of event files, one for each Spark, in the order of their names.
 
-    :ivar report: as in :class:`FileFollower`; its outcome is the worst of the files'.
+    :ivar report: its outcome is the worst of the files'.
     """
 
     def __init__(self, folder: Path, parse: Callable[[bytes], T]) -> None:
-        self.report = CollectionReport()
+        super().__init__(folder, parse)
         self._folder = folder
-        self._parse = parse
         self._followers: dict[Path, FileFollower[T]] = {}
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """Yield the events that were written since, as :meth:`FileFollower.new` does."""
         for follower in self._found():
             yield from follower.new(stop)
 
-    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        """Yield all remaining events after the writers have ended, as :meth:`FileFollower.rest` does."""
+    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
         self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
-        yield from _in_turn(self.report, [follower.rest(deadline) for follower in self._found()])
+        yield from _in_turn(self.report, [follower.rest(deadline, before) for follower in self._found()])
 
     def _found(self) -> list[FileFollower[T]]:
         for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
             if path not in self._followers:
-                follower = self._followers[path] = FileFollower(path, self._parse)
-                follower.report = self.report
+                self._followers[path] = FileFollower(path, self._parse, report=self.report)
         return list(self._followers.values())

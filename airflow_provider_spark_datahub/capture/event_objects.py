@@ -11,19 +11,16 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture.event_lines import (
     EVENT_FOLDER,
     BadLineError,
-    CollectionReport,
     CollectLimits,
-    Outcome,
+    Follower,
     QuarantinedLine,
-    outcome_of,
 )
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
-from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,64 +130,33 @@ def _time_of(name: str) -> int | None:
     return int(matched["ms"]) if matched else None
 
 
-class _StoppedError(Exception):
-    """The caller has no more time."""
+class _ObjectFollower(Follower[T]):
+    """Reader of objects, in the order of their events' times; the report counts an object as a line."""
 
-
-def _check(stop: Callable[[], bool]) -> None:
-    if stop():
-        raise _StoppedError("no time is left")
-
-
-class _ObjectFollower(Generic[T]):
-    """Reader of objects, in the order of their events' times, which yields the event of each once.
-
-    :ivar report: counts of everything that was read, an object as a line; its outcome is set by :meth:`rest`.
-    """
+    _unit = "object"
 
     def __init__(self, objects: EventObjects, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
-        self.report = CollectionReport()
+        super().__init__(objects, parse, limits)
         self._objects = objects
-        self._parse = parse
-        self._limits = limits or CollectLimits()
         self._seen: set[str] = set()
         self._store: ObjectStore | None = None
 
-    def new(self, stop: Callable[[], bool]) -> Iterator[T]:
-        """Yield the events that were written since; none if the store does not answer.
-
-        An object that holds no event is left for :meth:`rest`: some stores show it before it is complete.
-
-        :param stop: called between requests; returns ``True`` to leave the rest for the next call.
-        """
-        try:
-            yield from self._read(stop, final=False)
-        except (OSError, _StoppedError) as problem:
-            log.debug("Left events in %s for later: %s", self._objects, problem)
-
-    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        """Yield all remaining events after the writer has ended. The report is final then.
-
-        The store is listed until a listing shows nothing new: not every store lists an object at once.
-
-        :param deadline: returns ``True`` when the time is up; called between requests.
-        """
-        report = self.report
-        report.end(Outcome.COMPLETE)
-        try:
-            before = -1
-            while before != len(self._seen):
-                before = len(self._seen)
-                yield from self._read(deadline, final=True)
-        except _StoppedError:
-            report.end(Outcome.TIMED_OUT, f"{self._objects}, after {counted(report.lines, 'object')}")
-        except OSError as error:
-            report.end(outcome_of(error), str(error))
-        if report.outcome is Outcome.COMPLETE and not report.events:
-            report.end(Outcome.EMPTY if self._seen else Outcome.MISSING, str(self._objects))
-
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        _check(stop)
+        """List until nothing is new if ``final``: not every store lists an object at once.
+
+        Before, an object that holds no event is left for later: some stores show it before it is complete.
+        """
+        before = -1
+        while before != len(self._seen):
+            before = len(self._seen)
+            yield from self._read_listed(stop, final=final)
+            if not final:
+                return
+        if not self._seen:
+            raise FileNotFoundError
+
+    def _read_listed(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+        self._check(stop)
         self._store = self._store or self._objects.store()
         sizes = self._store.stored(self._objects.folder)
         unread = [name for name in sizes if name not in self._seen and not name.endswith("/")]
@@ -204,7 +170,7 @@ class _ObjectFollower(Generic[T]):
                 events.append(name)
         events.sort(key=lambda name: _time_of(name) or 0)
         for batch in _batches(events, sizes):
-            _check(stop)
+            self._check(stop)
             for name, content in zip(batch, self._store.read_all(batch), strict=True):
                 yield from self._event_of(name, content, final=final)
 

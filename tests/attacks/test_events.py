@@ -128,7 +128,7 @@ def test_an_attempt_that_cannot_be_converted_does_not_stop_others(
     finish = JobEvents.finish
 
     def fail(self: JobEvents, *arguments: Any) -> Any:
-        if "evil" in str(getattr(self._file, "_path", "")):
+        if "evil" in str(getattr(self._file, "_place", "")):
             raise ZeroDivisionError("password=hunter2")
         return finish(self, *arguments)
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,20 +63,6 @@ def test_each_kind_of_file_has_its_outcome(tmp_path: Path, latin_1: str, events:
     assert (report.outcome.name, report.events, report.bytes_read) == (outcome, len(events), len(content))
     assert report.torn == (1 if outcome == "TORN" else 0)
     assert report.lines == report.events + report.blank + report.torn + report.quarantined_count
-
-
-def test_a_missing_file_is_an_outcome(tmp_path: Path) -> None:
-    collection = collect(tmp_path / "none.ndjson")
-    assert list(collection) == []
-    assert collection.report.outcome is Outcome.MISSING
-    assert "none.ndjson" in collection.report.sentence
-
-
-def test_folder_instead_of_a_file_is_unreadable(tmp_path: Path) -> None:
-    collection = collect(tmp_path)
-    assert list(collection) == []
-    assert collection.report.outcome is Outcome.UNREADABLE
-    assert os.strerror(21) in collection.report.sentence
 
 
 def test_events_before_a_read_error_count() -> None:
