@@ -13,10 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from airflow_provider_spark_datahub.cli import app, load_command
-from tests.cli.commands import run
+from tests.cli.commands import JOB, run
 
 ROOT = Path(__file__).parents[2]
-JOB = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
 assert isinstance(GROUP, TyperGroup)

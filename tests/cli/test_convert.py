@@ -16,12 +16,9 @@ from datahub.metadata.schema_classes import MetadataChangeProposalClass
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from tests.cases import cases
-from tests.cli.commands import run
+from tests.cli.commands import EVENTS, JOB, run
 from tests.conversion.builders import column, column_lineage, file, query
 from tests.oracles.strict import canonical_violations
-
-EVENTS = Path(__file__).parents[1] / "data" / "corpus" / "events"
-JOB = EVENTS / "a_csv_join_agg.ndjson"
 
 
 def aspects(text: str) -> list[str]:
@@ -88,16 +85,6 @@ def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyP
     assert first["entityUrn"] == "urn:li:dataFlow:(spark,nightly,analytics)"
 
 
-@cases("cli")
-def test_wrong_options(tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("list.yaml").write_text("- env\n")
-    Path("torn.yaml").write_text("{env: [\n")
-    result = run("convert", JOB, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
-
-
 def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "120")
     result = run("convert", JOB)
@@ -132,12 +119,6 @@ def test_of_many_unusable_events_the_first_are_listed_and_the_others_counted(tmp
     assert "5 more events cannot be converted\n" in result
 
 
-def test_a_setting_without_effect_is_reported() -> None:
-    result = run("convert", JOB, "--set", "spark.datahub.rest.server=http://gms")
-    assert result.exit_code == 0
-    assert "spark.datahub.rest.server" in result.stderr
-
-
 def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> None:
     recorded = Path(__file__).parents[1] / "data" / "event_logs"
     (tmp_path / "local-1795257256797").write_bytes((recorded / "streaming-4.3.0.ndjson").read_bytes())
@@ -158,12 +139,6 @@ def test_applications_without_the_listener_from_sparks_event_logs_alone(tmp_path
     assert len(flows) == 3  # the second application had two sessions
     for written in ("/lake/out/union/every", "/lake/out/union/pivot", "/lake/out/two/german_orders"):
         assert written in result.stdout
-
-
-def test_a_folder_without_event_logs_is_reported(tmp_path: Path) -> None:
-    result = run("convert", "--event-log", tmp_path)
-    assert result.exit_code == 1
-    assert f"there is no Spark event log in {tmp_path}" in result.stderr
 
 
 @cases("cli")
@@ -198,12 +173,6 @@ def test_a_link_is_followed_and_not_replaced(tmp_path: Path) -> None:
     empty.write_text("")
     assert run("convert", empty, "-o", link).exit_code == 0
     assert (link.is_symlink(), target.read_text()) == (True, "")
-
-
-def test_output_that_cannot_be_written(tmp_path: Path) -> None:
-    result = run("convert", JOB, "-o", tmp_path / "missing" / "out.jsonl")
-    assert result.exit_code == 1
-    assert "cannot write" in result.stderr
 
 
 @pytest.mark.parametrize("to_file", [True, False])

@@ -91,13 +91,6 @@ def test_nothing_is_wrong(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> No
     assert outbox.names() == []
 
 
-@pytest.mark.parametrize("since", ["soon", "", "P1D"])
-def test_a_wrong_time(since: str) -> None:
-    result = run("coverage", "--since", since)
-    assert result.exit_code == 2
-    assert f"--since {since}: want ISO 8601" in result.stderr
-
-
 def test_a_database_that_cannot_be_read(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OperationalError("SELECT", {}, Exception("no such table: xcom"))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run
+from tests.cli.commands import JOB, run
 
-JOB = Path(__file__).parents[1] / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
 RUN = "01a1fd1b-94e9-7970-a79b-dcaa0afe2356"
 
 

@@ -84,13 +84,6 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 # -- pending
 
 
-@pytest.mark.parametrize("command", [["pending"], ["emit"], ["requeue", "--all"]])
-def test_a_folder_that_does_not_exist_is_an_error(outbox: tuple[str, Path], command: list[str]) -> None:
-    result = run(*command, *outbox)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"--outbox {outbox[1]}: there is no such folder\n"
-
-
 _ON_A_DISK_THAT_HANGS = """
 import os, sys, time
 from airflow_provider_spark_datahub.cli import app_main
@@ -298,12 +291,6 @@ def test_emit_some(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None
     assert len(sink.read_text().splitlines()) == 2
 
 
-def test_an_outbox_that_cannot_be_opened() -> None:
-    result = run("emit", "--outbox", "nosuchstore://x")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "Cannot open the outbox nosuchstore://x" in result.stderr
-
-
 def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "a week")
     outbox[1].mkdir()
@@ -359,13 +346,6 @@ def status_of(outbox: tuple[str, Path]) -> tuple[tuple[list[str], list[str]], in
     found = json.loads(result.stdout)
     running, pending = (sorted(entry["task"] for entry in found[kind]) for kind in ("running", "pending"))
     return (running, pending), result.exit_code
-
-
-@pytest.mark.parametrize("hours", ["soon", "-1", "nan", "3x", ""])
-def test_over_after_is_hours_or_a_duration(outbox: tuple[str, Path], hours: str) -> None:
-    result = run("emit", *outbox, f"--over-after={hours}")
-    assert result.exit_code == 2
-    assert f"--over-after {hours}: want hours, such as 36, or a duration, such as 36h or 2d" in result.stderr
 
 
 # -- requeue

@@ -10,9 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.commands import run
-
-JOB = Path(__file__).parents[1] / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
+from tests.cli.commands import JOB, run
 
 
 @pytest.fixture
@@ -82,22 +80,6 @@ def test_the_rest_is_shown_if_something_cannot_be_read(proposals: Path, tmp_path
     assert f"line {count + 1}: not valid JSON" in page.read_text()
 
 
-@pytest.mark.parametrize("content", [None, "no json", '{"a": 1}', "[1, 2", "[1, 2]", "\x00"])
-def test_unreadable_input_is_named(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "out"
-    if content is not None:
-        path.write_text(content)
-    result = run("show", path)
-    assert result.exit_code == 1
-    assert str(path) in result.stderr
-
-
-def test_an_output_that_cannot_be_written(proposals: Path, tmp_path: Path) -> None:
-    result = run("show", proposals, "-o", tmp_path / "missing" / "page.html")
-    assert result.exit_code == 1
-    assert "cannot write" in result.stderr
-
-
 def test_too_many_edges_for_mermaid_are_reported(tmp_path: Path) -> None:
     edges = [{"destinationUrn": f"urn:li:dataset:(urn:li:dataPlatform:hive,t{number},PROD)"} for number in range(501)]
     proposal = {
@@ -135,10 +117,3 @@ def times_of(text: str) -> list[str]:
 @pytest.mark.parametrize(("zone", "shown"), [("UTC", "times in UTC"), ("local", "times in ")])
 def test_utc_and_the_local_zone_have_names(proposals: Path, zone: str, shown: str) -> None:
     assert shown in run("show", proposals, "--timezone", zone).stdout
-
-
-@pytest.mark.parametrize("zone", ["Nowhere/Else", "", "../etc/passwd"])
-def test_an_unknown_time_zone(proposals: Path, zone: str) -> None:
-    result = run("show", proposals, "--timezone", zone)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"--timezone {zone}: unknown time zone" in result.stderr

@@ -17,10 +17,8 @@ from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
 from tests.backfill.results import write_part
-from tests.cli.commands import run
+from tests.cli.commands import JOB, run
 
-EVENTS = Path(__file__).parents[1] / "data" / "corpus" / "events"
-JOB = EVENTS / "a_csv_join_agg.ndjson"
 STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
 PATCH = Proposal("dataJob", "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)", "dataJobInputOutput", [], "PATCH")
 BOTH = [STATUS, PATCH]
