@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from itertools import chain, product
 
 from msgspec import structs
@@ -64,52 +65,57 @@ class ReportedColumns:
 
         :param of_rows: the execution read the rows of a checkpoint.
         """
-        written: dict[PlanDataset, WrittenColumns] = {}
-        for sink, columns_of_sink in found.written if runs else ():
-            written.setdefault(sink, {}).update(with_cloned(columns_of_sink, self._columns_of))
-        outputs = _Outputs(runs, self._namer)
-        for sink, columns_of_sink in written.items():
-            self._fill(outputs, sink, columns_of_sink, found, of_rows=of_rows)
-        return outputs.filled(of_rows=of_rows)
+        by_sink: dict[PlanDataset, WrittenColumns] = {}
+        for sink, written in found.written if runs else ():
+            by_sink.setdefault(sink, {}).update(with_cloned(written, self._columns_of))
+        outputs = _Outputs(runs.values(), self._namer)
+        for sink, written in by_sink.items():
+            target = self._name(sink)
+            # A folder may be made of itself by way of a checkpoint.
+            self._fill(outputs.of(sink, target), sink, written, found, own=None if of_rows else target)
+        filled = {}
+        for run_id, changed in outputs.changed().items():
+            run = runs[run_id]
+            inputs = _with_files(run.inputs, [edge for output in changed for edge in output.edges])
+            written_by_run = {output.dataset: output.state for output in changed}
+            filled[run_id] = structs.replace(
+                run, inputs=inputs if of_rows else run.inputs, outputs=run.outputs | written_by_run
+            )
+        return filled
 
     def _fill(
-        self, outputs: _Outputs, sink: PlanDataset, written: WrittenColumns, found: ExecutionColumns, *, of_rows: bool
+        self,
+        outputs: Sequence[_Output],
+        sink: PlanDataset,
+        written: WrittenColumns,
+        found: ExecutionColumns,
+        *,
+        own: DatasetName | None,
     ) -> None:
-        target = self._name(sink)
-        # A folder may be made of itself by way of a checkpoint.
-        own = None if of_rows else target
+        """Add the columns that are written to a sink to its outputs.
+
+        :param own: a dataset whose columns are not sources: commands that change rows read the rest of their target.
+        """
         exact = frozenset(map(str.lower, found.exact.get(sink, ())))
-        states = [
-            (
-                run,
-                dataset,
-                structs.replace(state, columns=state.columns.without(exact)) if exact and state.columns else state,
-            )
-            for run, dataset, state in outputs.of(sink, target)
-        ]
-        known = {column.lower() for _, _, state in states for column in direct_columns(state)}
-        is_new = self._is_new(sink, found, [state for _, _, state in states])
-        for run, dataset, state in states:
-            queries = self._of_databases(written, outputs.tables_of_databases(run))
-            names = {name.lower(): name for name in reversed(field_names(state.schema))}
-            edges = [
-                ColumnEdge((names.get(column.lower(), column),), upstreams, PARSED_PLAN)
-                for column, sources in written.items()
-                for upstreams in [
-                    tuple(
-                        source
-                        for source in dict.fromkeys(self._upstreams(sources, queries, own))
-                        if column.lower() not in known or is_new(column, source)
-                    )
-                ]
-                if upstreams
-            ]
+        for output in outputs if exact else ():
+            if output.state.columns is not None:
+                output.state = structs.replace(output.state, columns=output.state.columns.without(exact))
+        known = {column.lower() for output in outputs for column in direct_columns(output.state)}
+        is_new = self._is_new(sink, found, [output.state for output in outputs])
+        for output in outputs:
+            queries = self._of_databases(written, output.read_tables)
+            names = {name.lower(): name for name in reversed(field_names(output.state.schema))}
+            edges = []
+            for column, sources in written.items():
+                upstreams = dict.fromkeys(self._upstreams(sources, queries, own))
+                new = tuple(source for source in upstreams if column.lower() not in known or is_new(column, source))
+                edges += [ColumnEdge((names.get(column.lower(), column),), new, PARSED_PLAN)] if new else []
             if edges or exact:
-                columns = state.columns or DatasetColumns.of((), run.sql)
-                outputs.change(run, dataset, structs.replace(state, columns=columns.with_edges(edges)), edges)
+                columns = output.state.columns or DatasetColumns.of((), output.run.sql)
+                output.state = structs.replace(output.state, columns=columns.with_edges(edges))
+                output.edges += edges
             elif found.ends and not known:
-                gap = short_statement(", and ".join(found.ends), 200)
-                outputs.change(run, dataset, structs.replace(state, gap=gap))
+                output.state = structs.replace(output.state, gap=short_statement(", and ".join(found.ends), 200))
 
     def _is_new(
         self, sink: PlanDataset, found: ExecutionColumns, states: Sequence[DatasetState]
@@ -131,15 +137,17 @@ class ReportedColumns:
         return lambda column, source: pair(column, source) not in reported
 
     def _upstreams(
-        self, sources: Iterable[ColumnSource], queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]], target: object
+        self,
+        sources: Iterable[ColumnSource],
+        queries: Mapping[str, Mapping[str, tuple[ColumnId, ...]]],
+        own: DatasetName | None,
     ) -> Iterator[ColumnId]:
         for source in sources:
             if source.dataset.relation:
                 yield from queries[source.dataset.relation].get(source.column, ())
                 continue
             column = self._names.column(source)
-            # Commands that change rows read the rest of their target.
-            if column is not None and self._namer.name(column.dataset) != target:
+            if column is not None and (name := self._namer.name(column.dataset)) is not None and name != own:
                 yield column
 
     def _of_databases(
@@ -158,60 +166,51 @@ class ReportedColumns:
         return found
 
 
+@dataclass(slots=True, eq=False)
+class _Output:
+    """An output of one of the runs of an execution.
+
+    :param read_tables: returns the tables of databases that the run read.
+    :param edges: those that are new in its state.
+    """
+
+    run: RunState
+    dataset: DatasetId
+    state: DatasetState
+    read_tables: Callable[[], DatabaseTables]
+    edges: list[ColumnEdge] = field(default_factory=list)
+
+
 class _Outputs:
-    """Outputs of the runs of one execution, by the sinks of its plans, and what changes in them."""
+    """Outputs of the runs of one execution, by the sinks of its plans."""
 
-    def __init__(self, runs: Mapping[str, RunState], namer: DatasetNamer) -> None:
-        self._runs = runs
-        self._namer = namer
-        written = [(run_id, dataset) for run_id, run in runs.items() for dataset, _ in run.written]
-        self._by_name: dict[object, list[tuple[str, DatasetId]]] = {}
-        self._runs_of: dict[DatasetId, list[str]] = {}
-        for run_id, dataset in written:
-            self._by_name.setdefault(namer.name(dataset), []).append((run_id, dataset))
-            self._runs_of.setdefault(dataset, []).append(run_id)
-        self._databases = DatabaseTables(self._runs_of)
-        self._read_tables: dict[str, DatabaseTables] = {}
-        self._changed: dict[str, dict[DatasetId, DatasetState]] = {}
-        self._edges: dict[str, list[ColumnEdge]] = {}
+    def __init__(self, runs: Iterable[RunState], namer: DatasetNamer) -> None:
+        self._all: list[_Output] = []
+        self._by_name: dict[DatasetName | None, list[_Output]] = {}
+        self._by_dataset: dict[DatasetId, list[_Output]] = {}
+        for run in runs:
+            read_tables = cache(partial(DatabaseTables, run.inputs))
+            for dataset, state in run.written:
+                output = _Output(run, dataset, state, read_tables)
+                self._all.append(output)
+                self._by_name.setdefault(namer.name(dataset), []).append(output)
+                self._by_dataset.setdefault(dataset, []).append(output)
+        self._databases = DatabaseTables(self._by_dataset)
 
-    def of(self, sink: PlanDataset, target: object) -> list[tuple[RunState, DatasetId, DatasetState]]:
-        """Return the runs that wrote a sink, with their outputs of that name, as they are by now.
-
-        :param target: the name of the sink.
-        """
-        found = dict.fromkeys(self._by_name.get(target, ()))
+    def of(self, sink: PlanDataset, target: DatasetName | None) -> list[_Output]:
+        """Return the outputs that are a sink. :param target: the name of the sink."""
+        found = dict.fromkeys(self._by_name.get(target, ()) if target is not None else ())
         for table in self._databases.named(sink.relation) if sink.relation else ():
-            found |= dict.fromkeys((run_id, table) for run_id in self._runs_of[table])
-        return [
-            (run, dataset, self._changed.get(run_id, run.outputs).get(dataset) or run.outputs[dataset])
-            for run_id, dataset in found
-            for run in [self._runs[run_id]]
-        ]
+            found |= dict.fromkeys(self._by_dataset[table])
+        return list(found)
 
-    def tables_of_databases(self, run: RunState) -> Callable[[], DatabaseTables]:
-        """Return a function that returns the tables of databases that a run read."""
-
-        def tables() -> DatabaseTables:
-            if run.run_id not in self._read_tables:
-                self._read_tables[run.run_id] = DatabaseTables(run.inputs)
-            return self._read_tables[run.run_id]
-
-        return tables
-
-    def change(self, run: RunState, dataset: DatasetId, state: DatasetState, edges: Sequence[ColumnEdge] = ()) -> None:
-        """Replace the state of an output. :param edges: those that are new in it."""
-        self._changed.setdefault(run.run_id, {})[dataset] = state
-        self._edges.setdefault(run.run_id, []).extend(edges)
-
-    def filled(self, *, of_rows: bool) -> dict[str, RunState]:
-        """Return the runs with changed outputs. :param of_rows: their execution read the rows of a checkpoint."""
-        filled = {}
-        for run_id, changed in self._changed.items():
-            run = self._runs[run_id]
-            inputs = _with_files(run.inputs, self._edges[run_id]) if of_rows else run.inputs
-            filled[run_id] = structs.replace(run, inputs=inputs, outputs={**run.outputs, **changed})
-        return filled
+    def changed(self) -> dict[str, list[_Output]]:
+        """Return the outputs that are not as their runs have them, by run id."""
+        changed: dict[str, list[_Output]] = {}
+        for output in self._all:
+            if output.state is not output.run.outputs[output.dataset]:
+                changed.setdefault(output.run.run_id, []).append(output)
+        return changed
 
 
 def _with_files(inputs: Mapping[DatasetId, DatasetState], edges: Iterable[ColumnEdge]) -> dict[DatasetId, DatasetState]:
