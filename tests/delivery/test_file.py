@@ -16,7 +16,7 @@ from datahub.metadata.schema_classes import MetadataChangeProposalClass, StatusC
 from filelock import FileLock
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import CheckStatus, ConnectionParts, Deadline, Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 from tests.patience import HANGS, not_outlasting
@@ -239,25 +239,6 @@ def test_a_lock_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     assert delivery.problem is not None
     assert "before the time for lineage was over" in delivery.problem or "held the lock" in delivery.problem
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("host", "path"),
-    [
-        ("/data/out.json", "/data/out.json"),
-        ("file:///data/my%20out.json", "/data/my out.json"),
-        ("file://localhost/data/out.json", "/data/out.json"),
-        (" out.jsonl ", "out.jsonl"),
-    ],
-)
-def test_the_sink_is_made_from_a_connection(host: str, path: str) -> None:
-    assert FileSink.from_connection(ConnectionParts(host)).describe() == f"the file {path}"
-
-
-@pytest.mark.parametrize("host", [None, "", "file://", "/data/", "file://server/out.json", "s3://bucket/out.json"])
-def test_unusable_hosts_are_refused(host: str | None) -> None:
-    with pytest.raises(SinkSettingsError, match="must be"):
-        FileSink.from_connection(ConnectionParts(host))
 
 
 def verdicts(path: Path) -> list[tuple[CheckStatus, str]]:

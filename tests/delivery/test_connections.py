@@ -1,0 +1,97 @@
+"""What a connection of each type becomes, and how one that cannot be used is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+from airflow_provider_spark_datahub.delivery.sinks import (
+    FileSink,
+    KafkaSettings,
+    ObjectStoreSink,
+    OpenLineageSettings,
+    OpenLineageSink,
+    RestSettings,
+    RestSink,
+)
+from tests.cases import cases
+from tests.delivery.test_object_store import Store
+
+
+def object_store(connection: ConnectionParts) -> SimpleNamespace:
+    """Return the description of the sink, and the store that was opened for it."""
+    opened: list[str | None] = []
+
+    def open_storage(uri: str, conn_id: str | None) -> ObjectStorage:
+        opened.extend((uri, conn_id))
+        return ObjectStorage(Store(), "bucket", uri)
+
+    sink = ObjectStoreSink.from_connection(connection, open_storage)
+    return SimpleNamespace(opened=opened, description=sink.describe())
+
+
+READ: dict[str, Callable[[ConnectionParts], Any]] = {
+    "rest": RestSettings.from_connection,
+    "kafka": KafkaSettings.from_connection,
+    "openlineage": OpenLineageSettings.from_connection,
+    "object-store": object_store,
+    "file": lambda connection: SimpleNamespace(description=FileSink.from_connection(connection).describe()),
+}
+
+
+def read(kind: str, connection: dict[str, Any]) -> Any:
+    return READ[kind](ConnectionParts(**connection))
+
+
+@cases("connections")
+def test_settings_come_from_the_connection(kind: str, connection: dict[str, Any], settings: dict[str, Any]) -> None:
+    found = read(kind, connection)
+    assert {name: getattr(found, name) for name in settings} == settings
+
+
+@cases("connections")
+def test_unusable_connections_are_refused(kind: str, connection: dict[str, Any], message: str) -> None:
+    with pytest.raises(SinkSettingsError, match=message) as caught:
+        read(kind, connection)
+    assert "canary" not in str(caught.value)
+
+
+@cases("connections")
+def test_secrets_are_neither_in_the_repr_nor_in_redacted_text(
+    kind: str, connection: dict[str, Any], redacted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATAHUB_SYSTEM_CLIENT_SECRET", "canary-system")
+    settings = read(kind, connection)
+    assert "canary" not in repr(settings)
+    assert "canary" not in repr(ConnectionParts(**connection))
+    assert {text: settings.redact(text) for text in redacted} == redacted
+
+
+def test_headers_and_descriptions_have_what_they_need() -> None:
+    assert RestSettings("http://gms", "token-of-mine").headers() == {"Authorization": "Bearer token-of-mine"}
+    assert RestSettings("http://gms").headers() == {}
+    backend = read("openlineage", {"host": "http://me:canary-url@marquez"})
+    assert OpenLineageSink(backend).describe() == "the OpenLineage backend at http://marquez"
+
+
+@pytest.mark.slow
+def test_kafkas_defaults_and_keys_are_those_of_acryl_datahub() -> None:
+    from datahub.configuration.kafka import KafkaProducerConnectionConfig
+    from datahub.ingestion.sink.datahub_kafka import KafkaSinkConfig
+
+    settings, theirs = read("kafka", {"host": "broker:9092"}), KafkaSinkConfig()
+    assert settings.topic == theirs.topic_routes["MetadataChangeProposal"]
+    assert settings.client_timeout_seconds == KafkaProducerConnectionConfig().client_timeout_seconds
+    extra = theirs.model_dump(exclude={"connection": {"bootstrap"}})
+    every = read("kafka", {"host": "broker:9092", "extra": extra})
+    assert every.schema_registry_url == extra["connection"]["schema_registry_url"]
+
+
+@cases("connections")
+def test_the_address_of_datahubs_ui_is_known(server: str, address: str) -> None:
+    assert RestSink(read("rest", {"host": server})).web_address == address
