@@ -24,26 +24,8 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _encode = msgspec.json.Encoder().encode
 
+# Length of the shortest upstream of a lineage as JSON.
 _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
-
-
-class _Limits(msgspec.Struct, frozen=True):
-    """Limits on the column lineage of a job.
-
-    :param pairs: pairs of columns.
-    :param characters: approximate length of the ``fineGrainedLineages`` as JSON.
-    """
-
-    pairs: int
-    characters: int
-
-    @staticmethod
-    @lru_cache(maxsize=4)
-    def of(settings: LineageSettings) -> _Limits:
-        longest = settings.max_string_length
-        # No more pairs fit into an aspect, even with the shortest names.
-        pairs = longest // _SHORTEST_COLUMN_URN
-        return _Limits(pairs, longest)
 
 
 def fine_grained_lineages(
@@ -60,7 +42,7 @@ def fine_grained_lineages(
 
     :param lineages: URN of the output and its column lineage, per query.
     """
-    limits = _Limits.of(settings)
+    longest = settings.max_string_length
     queries = [
         (output, columns, tuple((item, urn) for item in columns.inputs if (urn := namer.urn(item)) is not None))
         for output, columns in dict.fromkeys(lineages)
@@ -68,12 +50,12 @@ def fine_grained_lineages(
     if not queries:
         return NO_LINEAGES
     statements = {columns.sql for _, columns, _ in queries if columns.sql}
-    union = _union(queries, limits)
-    if union.characters > limits.characters and statements:
+    union = _union(queries, longest)
+    if union.characters > longest and statements:
         text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
-        union = _union([(output, columns.without_sql(), names) for output, columns, names in queries], limits)
-    if union.left_out or union.pairs > limits.pairs or union.characters > limits.characters:
-        union = _first_that_fit(union, limits)
+        union = _union([(output, columns.without_sql(), names) for output, columns, names in queries], longest)
+    if union.left_out or union.characters > longest:
+        union = _first_that_fit(union, longest)
         text_limit.count(COLUMN_EDGES_LEFT_OUT, union.left_out)
     return FineGrainedLineages(union.groups)
 
@@ -210,12 +192,12 @@ _Names = tuple[tuple[DatasetId, str], ...]
 _Query = tuple[str, DatasetColumns, _Names]
 
 
-def _union(queries: Sequence[_Query], limits: _Limits) -> _Union:
+def _union(queries: Sequence[_Query], longest: int) -> _Union:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     of_outputs: dict[str, list[_Group]] = {}
     left_out = 0
     for output, columns, names in queries:
-        groups, missing = _groups(output, columns, names, limits)
+        groups, missing = _groups(output, columns, names, longest)
         of_outputs.setdefault(output, []).extend(groups)
         left_out += missing
     return _Union.of(list(chain.from_iterable(map(_distinct, of_outputs.values()))), left_out)
@@ -236,7 +218,7 @@ def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
             yield structs.replace(group, downstreams=tuple(new))
 
 
-def _groups(output: str, columns: DatasetColumns, names: _Names, limits: _Limits) -> tuple[list[_Group], int]:
+def _groups(output: str, columns: DatasetColumns, names: _Names, longest: int) -> tuple[list[_Group], int]:
     """Return the lineages of one output of a query, and how many pairs of columns are left out."""
     groups: list[_Group] = []
     left_out = columns.left_out
@@ -245,7 +227,7 @@ def _groups(output: str, columns: DatasetColumns, names: _Names, limits: _Limits
     sources = (_few_sources if len(columns.edges) <= _FEW_EDGES else _many_sources)(columns, names)
     for edge, source in zip(in_time(columns.edges), sources, strict=True):
         pairs = len(edge.upstreams) * len(edge.downstreams)
-        if len(edge.downstreams) > 1 and pairs > limits.pairs:
+        if len(edge.downstreams) > 1 and pairs * _SHORTEST_COLUMN_URN > longest:
             left_out += pairs
             continue
         for column in edge.downstreams:
@@ -277,16 +259,16 @@ _FEW_EDGES = 32
 _few_sources, _many_sources = lru_cache(maxsize=256)(_sources), lru_cache(maxsize=16)(_sources)
 
 
-def _first_that_fit(union: _Union, limits: _Limits) -> _Union:
+def _first_that_fit(union: _Union, longest: int) -> _Union:
     """Return the lineages that fit, in their order: lineages of single columns first, then those of all rows."""
     pairs = characters = 0
     kept: dict[int, list[str]] = {}
     for group in sorted(union.groups, key=lambda group: group.of_all_rows):
         source, kept[id(group)] = group.source, []
         for downstream in group.downstreams:
-            more, longer = len(source.upstreams), source.characters + len(downstream)
-            if pairs + more <= limits.pairs and characters + longer <= limits.characters:
-                pairs, characters = pairs + more, characters + longer
+            longer = source.characters + len(downstream)
+            if characters + longer <= longest:
+                pairs, characters = pairs + len(source.upstreams), characters + longer
                 kept[id(group)].append(downstream)
     groups = [structs.replace(group, downstreams=kept[id(group)]) for group in union.groups if kept[id(group)]]
     return _Union(groups, pairs, characters, union.left_out + union.pairs - pairs)
