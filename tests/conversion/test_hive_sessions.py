@@ -243,48 +243,18 @@ def test_a_session_is_closed_after_the_timeout(minute: int, closed: bool) -> Non
     assert [is_closed(session) for session in sessions] == [closed, False]
 
 
-def test_an_open_session_has_only_started() -> None:
-    assert run_events(written(query(Q1, 1), query(Q2, 30))) == [(STARTED, 0)]
-
-
-def test_events_of_the_session_keep_it_open() -> None:
-    assert run_events(written(query(Q1, 1), query(Q2, 30), query(Q3, 59))) == [(STARTED, 0)]
-
-
-def test_a_closed_session_can_start_again() -> None:
-    assert run_events(written(query(Q1, 1), query(Q2, 31), query(Q3, 32))) == [
-        (STARTED, 0),
-        (COMPLETE, 1, SUCCESS, "COMPLETE"),
-        (STARTED, 31),
-    ]
-
-
-def test_a_session_is_not_idle_while_a_query_runs() -> None:
-    events = [query(Q1, 1, "START"), query(Q2, 2), query(Q1, 120)]
-    assert run_events(written(*events, known_until_ms=at(200))) == [
-        (STARTED, 0),
-        (COMPLETE, 120, SUCCESS, "COMPLETE"),
-    ]
+@cases("hive_sessions")
+def test_a_session_starts_and_ends(
+    queries: list[tuple[str, int, str]], known_until: int | None, expected: list[list[Any]]
+) -> None:
+    known_until_ms = at(known_until) if known_until is not None else None
+    found = written(*(query(*one) for one in queries), known_until_ms=known_until_ms)
+    assert [list(one) for one in run_events(found)] == expected
 
 
 def test_start_and_end_in_the_same_millisecond_are_the_end() -> None:
     alone = query(Q1, 1, session=facet(created=None))
     assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 1, SUCCESS, "COMPLETE")]
-
-
-@cases("hive_sessions")
-def test_failure_beats_success(kinds: list[str], result: list[str]) -> None:
-    events = [query(run_id, minute, kind) for minute, (run_id, kind) in enumerate(zip((Q1, Q2), kinds, strict=True), 1)]
-    assert run_events(written(*events, known_until_ms=at(100)))[-1] == (COMPLETE, 2, *result)
-
-
-def test_a_failure_stays_when_the_session_goes_on() -> None:
-    events = run_events(written(query(Q1, 1), query(Q2, 40, "FAIL"), query(Q3, 90), known_until_ms=at(500)))
-    assert [more for status, _, *more in events if status == COMPLETE] == [
-        [SUCCESS, "COMPLETE"],
-        [FAILURE, "FAIL"],
-        [FAILURE, "FAIL"],
-    ]
 
 
 def test_a_session_without_event_times_has_no_run_events() -> None:

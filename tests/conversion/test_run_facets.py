@@ -56,32 +56,8 @@ def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 
 @cases("run_facets")
-def test_facets_become_properties_of_flow_and_job(facets: Any, expected: dict[str, str]) -> None:
-    assert both(**facets) == (expected, expected)
-
-
-def test_the_airflow_facet_has_a_dag_and_a_task() -> None:
-    facet = {"dag": {"dag_id": "d", "timetable": {"delta": 1.5}}, "task": {"task_id": "t", "retries": 2}, "x": 1}
-    assert both(airflow=facet) == ({"dag_id": "d", "delta": "1.5"}, {"task_id": "t", "retries": "2"})
-
-
-def test_unknown_sources_are_properties_of_the_job() -> None:
-    items = [{"name": "Scan", "properties": {"path": "/a"}}, None, {"type": "x"}]
-    assert both(unknownSourceAttribute={"unknownItems": items}) == ({}, {"name": "Scan", "path": "/a", "type": "x"})
-
-
-def test_application_details_are_properties_of_the_flow() -> None:
-    facet = {
-        **SPEC_KEYS,
-        "applicationId": "local-1",
-        "userName": "jane",
-        "applicationAttemptId": None,
-        "appName": "Shop",
-        "master": "local[2]",
-        "deployMode": "client",
-    }
-    flow = {"appId": "local-1", "sparkUser": "jane", "appName": "Shop", "master": "local[2]", "deployMode": "client"}
-    assert both(spark_applicationDetails=facet) == (flow, {})
+def test_facets_become_properties(facets: Any, flow: dict[str, str], job: dict[str, str] | None) -> None:
+    assert both(**facets) == (flow, flow if job is None else job)
 
 
 def test_the_plan_is_a_property_of_the_flow_on_request() -> None:
@@ -128,11 +104,6 @@ def test_owners_are_read(facet: Any, expected: list[str]) -> None:
     assert parsed(job_facets={"ownership": facet}).job.texts.owner_names == tuple(expected)
 
 
-def test_an_event_without_facets_has_no_properties() -> None:
-    assert both() == ({}, {})
-    assert spark_properties() == {"spark_properties": {"properties": {}}}
-
-
 def test_values_that_are_nested_too_deeply_are_left_out() -> None:
     deep: Any = "leaf"
     for _ in range(400):
@@ -148,13 +119,6 @@ def test_values_that_are_nested_too_deeply_are_left_out() -> None:
 # -- Details of a run from its facets
 
 
-DETAILS: Json = {
-    "applicationId": "app-1",
-    "userName": "etl",
-    "master": "yarn",
-    "uiWebUrl": "http://driver:4040",
-    "historyUrl": "http://history/app-1",
-}
 AIRFLOW: Json = {
     "taskInstance": {"try_number": 3, "log_url": "http://af/log"},
     "dagRun": {
@@ -166,68 +130,21 @@ AIRFLOW: Json = {
 DAY = DataInterval(START_MS, START_MS + 86_400_000)
 
 
-def details(**facets: Any) -> RunDetails:
-    return RunDetails.of(parsed(run_facets=facets)) or RunDetails()
-
-
 def written(*events: Json, **options: Any) -> list[Proposal]:
     found = proposals(only_job(events, **options), **options)
     assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
     return found
 
 
-def test_an_event_may_have_no_details_of_its_run() -> None:
+@cases("run_facets")
+def test_details_of_a_run_are_read(facets: Any, expected: Json) -> None:
+    interval = DataInterval(*expected["interval"]) if "interval" in expected else None
+    assert RunDetails.of(parsed(run_facets=facets)) == RunDetails(**expected | {"interval": interval})
+
+
+def test_an_event_may_have_neither_details_of_its_run_nor_properties() -> None:
     assert RunDetails.of(parsed()) is None
-
-
-def test_details_of_a_spark_application_are_read() -> None:
-    found = details(spark_applicationDetails=DETAILS)
-    assert found.properties == {"appId": "app-1", "sparkUser": "etl", "master": "yarn"}
-    assert found.url == "http://history/app-1"
-
-
-@cases("run_facets")
-def test_the_external_url_is_the_page_of_the_application(pages: Json, url: str) -> None:
-    assert details(spark_applicationDetails=DETAILS | pages).url == url
-
-
-def test_details_of_an_airflow_task_are_read() -> None:
-    found = details(airflow=AIRFLOW)
-    assert found == RunDetails(url="http://af/log", run_type="BATCH_SCHEDULED", attempt=3, interval=DAY)
-
-
-@cases("run_facets")
-def test_details_of_an_airflow_dag_run_are_read(run_type: Any, expected: str | None) -> None:
-    assert details(airflowDagRun={"dagRun": {"run_type": run_type}}).run_type == expected
-
-
-@pytest.mark.parametrize("attempt", [0, -1, True, "1", 2**31, None])
-def test_invalid_attempts_are_left_out(attempt: Any) -> None:
-    assert details(airflow={"taskInstance": {"try_number": attempt}}).attempt is None
-
-
-@pytest.mark.parametrize("end", [None, "never", 7])
-def test_a_nominal_time_without_end_is_a_schedule_and_no_interval(end: Any) -> None:
-    found = details(nominalTime={"nominalStartTime": "2026-01-01T00:00:00Z", "nominalEndTime": end})
-    assert (found.run_type, found.interval) == ("BATCH_SCHEDULED", None)
-
-
-def test_other_facets_become_properties() -> None:
-    found = details(
-        errorMessage={"message": "boom, password=hunter2", "programmingLanguage": "JAVA", "stackTrace": "…"},
-        externalQuery={"externalQueryId": "job-1", "source": "bigquery"},
-        extractionError={"totalTasks": 3, "failedTasks": 1, "errors": []},
-        tags={"tags": [{"key": "team", "value": "data"}, {"key": "token", "value": "x"}, {"key": ""}, None]},
-    )
-    assert found.properties == {
-        "errorMessage": f"boom, password={REDACTED}",
-        "externalQueryId": "job-1",
-        "externalQuerySource": "bigquery",
-        "extractionTotalTasks": "3",
-        "extractionFailedTasks": "1",
-        "team": "data",
-        "token": REDACTED,
-    }
+    assert both() == ({}, {})
 
 
 def test_job_dependencies_are_upstream_runs() -> None:
