@@ -1,11 +1,7 @@
 """Lists made by groups, changed by functions of their elements, exploded and put together again; lines of JSON."""
-import sys
+from shop import f, lake, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
 sql("CREATE DATABASE IF NOT EXISTS ar")

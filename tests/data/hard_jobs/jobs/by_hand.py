@@ -1,14 +1,11 @@
 """What Python writes itself: in the driver, and on executors for each partition; and what comes back from its rows."""
 import os
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-people = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
-payments = spark.read.csv(f"{lake}/raw/payments.csv", header=True, schema="order_id INT, method STRING")
+spark = start()
+orders = raw("orders")
+people = raw("customers")
+payments = raw("payments")
 os.makedirs(f"{lake}/out/bh/parts", exist_ok=True)
 
 
@@ -17,7 +14,6 @@ def store(rows):
     if listed:
         with open(f"{lake}/out/bh/parts/{os.getpid()}-{listed[0].split(',')[0]}.csv", "w") as file:
             file.writelines(listed)
-
 
 orders.select("order_id", "amount").foreachPartition(store)
 people.select("name").toPandas().to_csv(f"{lake}/out/bh/people.csv", index=False)

@@ -1,19 +1,15 @@
 """One frame kept in memory for several actions: counts, writes, joins with itself; tables kept, kept again after a change."""
-import sys
 
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS ca")
 
 
 def save(frame, name):
     frame.write.mode("overwrite").parquet(f"{lake}/out/ca/{name}")
-
 
 base = spark.table("wh.sales").join(spark.table("wh.people"), "customer_id").withColumn("net", f.col("amount") * 0.8).cache()
 base.count()

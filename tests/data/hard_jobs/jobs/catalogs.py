@@ -1,13 +1,10 @@
 """Tables of three catalogues in one job: names of one to four parts, USE, joins and writes across catalogues."""
-import sys
+from shop import lake, raw, start
 
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
-spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING").createOrReplaceTempView("sold")
-spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("people")
+raw("orders").createOrReplaceTempView("sold")
+raw("customers").createOrReplaceTempView("people")
 sql("CREATE NAMESPACE IF NOT EXISTS ice.sales")
 sql("CREATE NAMESPACE IF NOT EXISTS lab.mart")
 sql("CREATE NAMESPACE IF NOT EXISTS lab.mart.deep")

@@ -1,18 +1,15 @@
 """Frames as engineers clean data: rows of an RDD and of pandas, structs changed in place, sessions, filled gaps, a calendar, statistics."""
-import sys
 
-from pyspark.sql import SparkSession, Window
-from pyspark.sql import functions as f
+from pyspark.sql import Window
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sales, people = spark.table("wh.sales"), spark.table("wh.people")
 spark.sql("CREATE DATABASE IF NOT EXISTS cl")
 
 
 def save(frame, name):
     frame.write.parquet(f"{lake}/out/cl/{name}")
-
 
 # Lines of an RDD, as CSV.
 save(spark.read.csv(spark.sparkContext.textFile(f"{lake}/raw/payments.csv"), schema="order_id INT, method STRING"), "from_rdd")

@@ -1,9 +1,7 @@
 """Statements that move no data, beside some that do: LIKE, LOAD DATA, partitions, TRUNCATE, ANALYZE, CACHE, renames."""
-import sys
-from pyspark.sql import SparkSession
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("DROP TABLE IF EXISTS dd.like_old")
 sql("DROP TABLE IF EXISTS dd.people")

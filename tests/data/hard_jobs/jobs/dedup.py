@@ -1,21 +1,18 @@
 """The latest row of each key, in the ways that people write it; changes found by a hash; an upsert without MERGE."""
-import sys
 
-from pyspark.sql import SparkSession, Window
-from pyspark.sql import functions as f
+from pyspark.sql import Window
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sales, people = spark.table("wh.sales"), spark.table("wh.people")
-changes = spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+changes = raw("changes")
 changes.createOrReplaceTempView("changes")
 sql("CREATE DATABASE IF NOT EXISTS dd")
 
 
 def save(frame, name):
     frame.write.parquet(f"{lake}/out/dd/{name}")
-
 
 newest = Window.partitionBy("order_id").orderBy(f.col("day").desc())
 save(sales.withColumn("rn", f.row_number().over(newest)).where("rn = 1").drop("rn"), "latest")

@@ -1,14 +1,12 @@
 """The care of Delta tables: optimised, restored, overwritten in part, with changes, generated columns, older versions."""
-import sys
-from pyspark.sql import SparkSession
+from shop import lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
+orders = raw("orders")
 orders.createOrReplaceTempView("sold")
-spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("people")
-spark.read.csv(f"{lake}/raw/payments.csv", header=True, schema="order_id INT, method STRING").createOrReplaceTempView("paid")
+raw("customers").createOrReplaceTempView("people")
+raw("payments").createOrReplaceTempView("paid")
 sql("CREATE DATABASE IF NOT EXISTS dc")
 sql("CREATE TABLE dc.sales USING delta CLUSTER BY (customer_id) AS SELECT order_id, customer_id, amount, day FROM sold")
 sql("OPTIMIZE dc.sales")

@@ -1,12 +1,7 @@
 """Delta tables: save modes, failures, nothing to write, and a stream between two of them."""
+from shop import f, lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE")
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING")
 
@@ -16,7 +11,6 @@ def attempt(action):
         action()
     except Exception as error:
         print("REFUSED", str(error).splitlines()[0])
-
 
 orders.write.format("delta").save(f"{lake}/out/de/orders")
 customers.write.format("delta").mode("overwrite").save(f"{lake}/out/de/customers")

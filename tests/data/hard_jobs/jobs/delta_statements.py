@@ -1,13 +1,9 @@
 """Statements of Delta: MERGE with several clauses, clones, updates from another table, refused writes."""
+from shop import lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING").createOrReplaceTempView("sold")
-spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("people")
+spark = start()
+raw("orders").createOrReplaceTempView("sold")
+raw("customers").createOrReplaceTempView("people")
 spark.sql("CREATE DATABASE IF NOT EXISTS dl")
 spark.sql("CREATE TABLE dl.orders USING delta AS SELECT order_id, amount, day FROM sold")
 spark.sql("CREATE TABLE dl.people USING delta AS SELECT customer_id, name FROM people")
@@ -37,7 +33,6 @@ def attempt(action):
         action()
     except Exception as error:
         print("REFUSED", str(error).splitlines()[0])
-
 
 people = spark.table("people")
 attempt(lambda: people.write.format("delta").mode("error").saveAsTable("dl.orders"))

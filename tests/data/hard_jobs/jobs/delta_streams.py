@@ -1,20 +1,16 @@
 """Bronze, silver, gold: streams into Delta, MERGE in foreachBatch, a stream of a table's changes, a stream with a table."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS ds")
 sql("CREATE TABLE ds.silver (order_id INT, amount DOUBLE, source STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-people = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+people = raw("customers")
 people.write.format("delta").saveAsTable("ds.people")
 
 
 def drain(writer, name):
     return writer.queryName(name).option("checkpointLocation", f"{lake}/checkpoints/ds_{name}").trigger(availableNow=True)
-
 
 incoming = spark.readStream.schema("order_id INT, customer_id INT, amount DOUBLE, at TIMESTAMP").json(f"{lake}/stream/orders")
 drain(incoming.writeStream.format("delta"), "bronze").start(f"{lake}/out/ds/bronze").awaitTermination()
@@ -26,7 +22,6 @@ def merge(batch, number):
 USING (SELECT order_id, max(amount) AS best FROM updates GROUP BY order_id) s ON t.order_id = s.order_id
 WHEN MATCHED THEN UPDATE SET amount = s.best
 WHEN NOT MATCHED THEN INSERT (order_id, amount, source) VALUES (s.order_id, s.best, 'stream')""")
-
 
 bronze = spark.readStream.format("delta").load(f"{lake}/out/ds/bronze")
 drain(bronze.writeStream.foreachBatch(merge), "silver").start().awaitTermination()

@@ -1,12 +1,9 @@
 """Partitions overwritten dynamically from two sources, by position, by insertInto, in Hive's format, and found again by REPAIR."""
-import sys
+from shop import lake, raw, start
 
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
-spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("changes")
+raw("changes").createOrReplaceTempView("changes")
 spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
 spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
 sql("CREATE DATABASE IF NOT EXISTS di")

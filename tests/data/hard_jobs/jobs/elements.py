@@ -1,12 +1,9 @@
 """Arrays, maps, structs, JSON: functions of elements, and columns made of parts of others."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+spark = start()
+orders = raw("orders")
+customers = raw("customers")
 events = spark.read.schema("id INT, user STRUCT<id: INT, tags: ARRAY<STRING>>, attrs MAP<STRING, STRING>, payload STRING").json(f"{lake}/raw/events")
 
 def save(frame, name):

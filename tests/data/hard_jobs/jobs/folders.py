@@ -1,11 +1,7 @@
 """Files, folders and lists of files; a raw read before the write of the same folder, and one after it."""
+from shop import lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sc = spark.sparkContext
 
 # A folder of files, by name, by pattern and file by file; the columns are those of the folder.

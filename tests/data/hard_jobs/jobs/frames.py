@@ -1,20 +1,14 @@
 """Frames of columns that are missing, nested, exploded, pivoted, renamed, made by functions of functions."""
+from shop import f, lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+spark = start(hive=True)
+orders = raw("orders")
+customers = raw("customers")
 orders.createOrReplaceTempView("sold")
 customers.createOrReplaceTempView("people")
 
 def save(frame, name):
     frame.write.parquet(f"{lake}/out/fr/{name}")
-
 
 # Columns that only one part has.
 save(orders.select("order_id", "amount").unionByName(customers.select("customer_id", "name"), allowMissingColumns=True), "named")

@@ -1,14 +1,10 @@
 """Tables that are dropped and created anew, and swapped: each generation has a lineage of its own."""
+from shop import lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE")
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING")
-payments = spark.read.csv(f"{lake}/raw/payments.csv", header=True, schema="order_id INT, method STRING")
+payments = raw("payments")
 for frame, view in ((orders, "sold"), (customers, "people"), (payments, "paid")):
     frame.createOrReplaceTempView(view)
 spark.sql("CREATE DATABASE IF NOT EXISTS gen")

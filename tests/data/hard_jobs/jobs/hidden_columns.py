@@ -1,10 +1,7 @@
 """Columns that no file has: its path, its size, numbers and names that Spark makes; rows in another order; binary files and lines."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 orders = spark.read.csv(f"{lake}/in/parts", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
 people = spark.table("wh.people")
@@ -13,7 +10,6 @@ sql("CREATE DATABASE IF NOT EXISTS hc")
 
 def save(frame, name):
     frame.write.mode("overwrite").parquet(f"{lake}/out/hc/{name}")
-
 
 save(orders.select("order_id", "_metadata.file_path", f.col("_metadata.file_size").alias("size")), "placed")
 save(orders.withColumn("source", f.input_file_name()).select("source", "amount"), "named")

@@ -1,15 +1,12 @@
 """The care of Iceberg tables: procedures, branches, partitions that change, rows that go by a subquery, files that are added."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
+orders = raw("orders")
 orders.createOrReplaceTempView("sold")
-spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("people")
-spark.read.csv(f"{lake}/raw/payments.csv", header=True, schema="order_id INT, method STRING").createOrReplaceTempView("paid")
+raw("customers").createOrReplaceTempView("people")
+raw("payments").createOrReplaceTempView("paid")
 sql("CREATE NAMESPACE IF NOT EXISTS ice.ic")
 sql("CREATE TABLE ice.ic.sales USING iceberg PARTITIONED BY (day) TBLPROPERTIES ('format-version' = '2') AS SELECT order_id, customer_id, amount, day FROM sold")
 first = sql("SELECT snapshot_id FROM ice.ic.sales.snapshots ORDER BY committed_at").first()[0]

@@ -1,11 +1,7 @@
 """Iceberg tables: hidden columns, a table called changes, branches, row-level commands, save modes, failures."""
+from shop import lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE")
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING")
 orders.createOrReplaceTempView("sold")
@@ -17,7 +13,6 @@ def attempt(statement):
         spark.sql(statement)
     except Exception as error:
         print("REFUSED", str(error).splitlines()[0])
-
 
 spark.sql("CREATE TABLE ice.db.orders USING iceberg TBLPROPERTIES ('write.update.mode' = 'copy-on-write') AS SELECT * FROM sold")
 # Which file a row is in: a hidden column, not one of the table's.

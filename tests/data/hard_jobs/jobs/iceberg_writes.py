@@ -1,14 +1,9 @@
 """Ways to write Iceberg tables: writeTo, partitions, replaced tables, MERGE of a query, columns that are added, old versions."""
+from shop import f, lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+spark = start()
+orders = raw("orders")
+customers = raw("customers")
 orders.createOrReplaceTempView("sold")
 customers.createOrReplaceTempView("people")
 

@@ -1,11 +1,8 @@
 """An incremental load: a watermark table, the rows after it, a folder for each day, and the watermark written anew."""
 import datetime
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 last = spark.table("ctl.watermarks").where("job = 'sales'").agg(f.max("last_day")).first()[0]
 fresh = spark.table("wh.sales").where(f.col("day") > last)
 fresh.select("order_id", "amount", "day").write.insertInto("inc.sales_clean")
@@ -21,7 +18,7 @@ for number in range(12):
     if number < 3:
         rows.write.mode("overwrite").json(f"{lake}/out/inc/by_date/{day:%Y/%m/%d}")
 # One day again, from another source: late data.
-late = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
+late = raw("orders")
 late.selectExpr("order_id", "'2026-01-01' AS loaded", "amount").write.mode("append").parquet(f"{lake}/out/inc/daily/dt=2026-01-01")
 # All days, and two of them.
 spark.read.parquet(f"{lake}/out/inc/daily").groupBy("dt").agg(f.sum("amount").alias("total")).write.orc(f"{lake}/out/inc/totals")

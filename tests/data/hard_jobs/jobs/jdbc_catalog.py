@@ -1,13 +1,11 @@
 """A database as a catalogue of Spark: tables read, joined with files, created, appended to; beside it, a table read plainly."""
 
 import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, raw, start
 
 lake, url = sys.argv[1:]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
+spark = start()
+orders = raw("orders")
 orders.createOrReplaceTempView("sold")
 # Written and read by the names of the catalogue.
 spark.sql("CREATE TABLE pg.public.totals AS SELECT customer_id, sum(amount) AS total FROM sold GROUP BY customer_id")

@@ -1,12 +1,10 @@
 """Tables of PostgreSQL with names that must be quoted, aggregates that the database computes, and save modes."""
 
 import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, start
 
 lake, port = sys.argv[1:3]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 url = f"jdbc:postgresql://127.0.0.1:{port}/shop"
 options = {"url": url, "user": "shop", "password": "s3cret", "driver": "org.postgresql.Driver"}
 
@@ -20,7 +18,6 @@ def write(frame, name, mode):
         frame.write.format("jdbc").options(**options, dbtable=name).mode(mode).save()
     except Exception as error:
         print("REFUSED", str(error).splitlines()[0])
-
 
 orders = table("public.orders")
 # Quoted when written, and when read again.

@@ -1,16 +1,12 @@
 """Loads driven by a list: one view name, one statement and one function for many tables; views made of views that are replaced."""
-import sys
+from shop import f, lake, raw, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS lp")
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
-changes = spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+orders = raw("orders")
+customers = raw("customers")
+changes = raw("changes")
 # The same text of a statement each time, over other rows.
 sql("CREATE TABLE lp.audit (rows BIGINT, last INT) USING parquet")
 for name, frame in (("orders", orders), ("customers", customers), ("changes", changes)):

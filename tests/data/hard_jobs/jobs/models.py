@@ -1,17 +1,14 @@
 """Models of spark.ml: trained, saved, loaded and applied."""
 
-import sys
-
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.classification import LogisticRegression, LogisticRegressionModel
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.ml.evaluation import BinaryClassificationEvaluator
-from pyspark.sql import SparkSession
+from shop import lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
+spark = start()
+orders = raw("orders")
 labelled = orders.selectExpr("*", "double(order_id % 2) AS label")
 indexer = StringIndexer(inputCol="day", outputCol="day_index", handleInvalid="keep")
 assembler = VectorAssembler(inputCols=["amount", "day_index"], outputCol="features")

@@ -1,12 +1,9 @@
 """One name at two levels: common queries within others, aliases that are the names of other tables, views over views."""
-import sys
+from shop import lake, raw, start
 
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
-spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("changes")
+raw("changes").createOrReplaceTempView("changes")
 sql("CREATE DATABASE IF NOT EXISTS nc")
 sql("""CREATE TABLE nc.levels USING parquet AS
 WITH src AS (

@@ -2,14 +2,9 @@
 
 The folder ``old`` holds results of an earlier run of the job.
 """
+from shop import f, lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE")
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING")
 
@@ -19,7 +14,6 @@ def attempt(action):
         action()
     except Exception as error:  # the job goes on, as people's scripts do
         print("REFUSED", str(error).splitlines()[0])
-
 
 # Refused: the path is there.
 attempt(lambda: orders.write.mode("error").parquet(f"{lake}/old/error"))

@@ -1,10 +1,7 @@
 """Names in another case than they were made, with dots, blanks, backticks and letters beyond ASCII."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.sql("DROP TABLE IF EXISTS nm.copied")
 spark.sql("DROP TABLE IF EXISTS nm.spaced")
 spark.sql("CREATE TABLE nm.Copied USING parquet AS SELECT CUSTOMERID AS customer_ID, fullname FROM NM.mixed_CASE")

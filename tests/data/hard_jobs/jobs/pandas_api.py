@@ -1,11 +1,9 @@
 """The pandas API on Spark: files merged, columns computed and grouped, written as files and as tables."""
-import sys
 
 import pyspark.pandas as ps
-from pyspark.sql import SparkSession
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.sql("CREATE DATABASE IF NOT EXISTS pp")
 orders = ps.read_csv(f"{lake}/raw/orders.csv", names="order_id INT, customer_id INT, amount DOUBLE, day STRING", header=0)
 people = ps.read_csv(f"{lake}/raw/customers.csv", names="customer_id INT, name STRING, country STRING", header=0)

@@ -1,14 +1,9 @@
 """Partitions that are overwritten dynamically, made of another one, or named in part; buckets; several levels."""
+from shop import lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+spark = start(hive=True)
+orders = raw("orders")
+customers = raw("customers")
 orders.createOrReplaceTempView("sold")
 customers.createOrReplaceTempView("people")
 

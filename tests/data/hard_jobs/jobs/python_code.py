@@ -1,23 +1,18 @@
 """Queries that leave Spark's plans: checkpoints, collected rows, Pandas functions, RDDs, folders that are renamed."""
 
-import sys
-
 import pandas as pd
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 spark.sparkContext.setCheckpointDir(f"{lake}/checkpoints")
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
-payments = spark.read.csv(f"{lake}/raw/payments.csv", header=True, schema="order_id INT, method STRING")
+orders = raw("orders")
+customers = raw("customers")
+payments = raw("payments")
 regions = spark.read.csv(f"{lake}/raw/regions.csv", header=True, schema="country STRING, region STRING")
 
 
 def save(frame, name):
     frame.write.mode("overwrite").parquet(f"{lake}/out/pc/{name}")
-
 
 # Checkpoints cut the plan.
 kept = orders.selectExpr("order_id", "amount * 2 AS doubled").checkpoint()
@@ -33,7 +28,6 @@ save(orders.select("order_id").localCheckpoint(), "first")
 rows = payments.select("order_id", "method").collect()
 save(spark.createDataFrame(rows), "collected")
 save(spark.createDataFrame(regions.toPandas()), "pandas")
-
 
 # Functions in Python.
 @f.pandas_udf("double")
@@ -62,7 +56,6 @@ def best(frame):
 
 def merged(left, right):
     return left.merge(right, on="order_id")[["order_id", "method"]]
-
 
 save(orders.select("order_id", net("amount").alias("net"), label("order_id", "amount").alias("label")), "scalar")
 save(orders.groupBy("customer_id").agg(mean("amount").alias("mean")), "mean")

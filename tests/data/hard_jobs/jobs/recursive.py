@@ -1,11 +1,7 @@
 """A recursive query, and rows of a Python data source (Spark 4)."""
 
-import sys
-
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
-
-lake = sys.argv[1]
+from shop import lake, start
 
 
 class Tickets(DataSource):
@@ -29,8 +25,7 @@ class Reader(DataSourceReader):
         yield 1, "one"
         yield 2, "two"
 
-
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.dataSource.register(Tickets)
 staff = spark.read.csv(f"{lake}/raw/staff.csv", header=True, schema="id INT, boss INT, name STRING")
 staff.createOrReplaceTempView("staff")

@@ -1,14 +1,10 @@
 """Rows that replace others: REPLACE WHERE, replaceWhere, writeTo().overwrite, dynamic partitions; MERGE from a view of a common query; fields of structs that are set."""
-import sys
+from shop import f, raw, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-people = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+orders = raw("orders")
+people = raw("customers")
 orders.createOrReplaceTempView("orders")
 people.createOrReplaceTempView("people")
 sql("CREATE DATABASE IF NOT EXISTS re")

@@ -1,10 +1,7 @@
 """SQL as analysts write it: names and values as parameters, CHAR columns, samples, maps, sets, views over views, JSON, a folder."""
-import sys
+from shop import lake, start
 
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS rp")
 # The name of the table is a value.

@@ -1,11 +1,7 @@
 """Slowly changing dimensions of type 2: staged rows and MERGE with several clauses into Delta and Iceberg, and by a frame."""
-import sys
+from shop import f, lake, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 sql = spark.sql
 schema = "customer_id INT, name STRING, country STRING"
 spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema=schema).createOrReplaceTempView("people")

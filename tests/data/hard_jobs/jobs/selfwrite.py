@@ -1,16 +1,13 @@
 """Tables that are made of themselves: partitions overwritten dynamically, swapped by renames, by way of a checkpoint."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
 spark.sql("INSERT OVERWRITE sw.sales PARTITION (day) SELECT order_id, customer_id, amount * 1.1 AS amount, day FROM sw.sales WHERE day = 'mo'")
 # A table of Hive's format gets its own rows again.
 spark.sql("INSERT INTO TABLE sw.hive_t SELECT customer_id, upper(name) FROM sw.hive_t")
 # Beside, dropped, renamed.
-changes = spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+changes = raw("changes")
 current = spark.table("sw.customers")
 current.join(changes, "customer_id", "anti").unionByName(changes).write.mode("overwrite").saveAsTable("sw.customers_next")
 spark.sql("DROP TABLE sw.customers")

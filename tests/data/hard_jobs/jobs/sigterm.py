@@ -2,15 +2,11 @@
 
 import os
 import signal
-import sys
 import threading
 import time
+from shop import f, lake, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE")
 orders.select("order_id").write.mode("overwrite").parquet(f"{lake}/out/si/done")
 
@@ -27,7 +23,6 @@ def stop():
         time.sleep(0.1)
     time.sleep(2)
     os.kill(int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()), signal.SIGTERM)
-
 
 threading.Thread(target=stop, daemon=True).start()
 orders.select(slowly("order_id").alias("order_id")).write.mode("overwrite").parquet(f"{lake}/out/si/in_flight")

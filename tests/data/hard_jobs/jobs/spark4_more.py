@@ -1,10 +1,7 @@
 """More of Spark 4: branches and loops of scripts, EXECUTE IMMEDIATE INTO, exploded variants, pipes, subqueries of frames, measures."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS s5")
 sales, people = spark.table("wh.sales"), spark.table("wh.people")
@@ -12,7 +9,6 @@ sales, people = spark.table("wh.sales"), spark.table("wh.people")
 
 def save(frame, name):
     frame.write.mode("overwrite").parquet(f"{lake}/out/s5/{name}")
-
 
 sql("""
 BEGIN

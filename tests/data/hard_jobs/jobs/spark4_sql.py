@@ -1,9 +1,7 @@
 """What Spark 4's SQL has: pipes, functions and table functions in SQL, variables, scripts, EXECUTE IMMEDIATE, variants."""
-import sys
-from pyspark.sql import SparkSession
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS s4")
 sql("CREATE TABLE s4.piped USING parquet AS FROM wh.sales |> WHERE amount > 1 |> EXTEND amount * 2 AS doubled |> AGGREGATE sum(doubled) AS total GROUP BY day")

@@ -1,13 +1,12 @@
 """Streams that keep a state in Python: applyInPandasWithState, transformWithStateInPandas, transformWithState; duplicates within a watermark."""
-import sys
 
 import pandas as pd
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 incoming = spark.readStream.schema("order_id INT, customer_id INT, amount DOUBLE, at TIMESTAMP").json(f"{lake}/stream/orders")
 
 
@@ -43,7 +42,6 @@ class CountFrames(Count):
 class CountRows(Count):
     def handleInputRows(self, key, rows, timers):
         yield Row(buyer=key[0], orders=self.number(sum(1 for _ in rows)))
-
 
 keyed = incoming.groupBy("customer_id")
 drain(keyed.applyInPandasWithState(add_up, "buyer INT, total DOUBLE", "total DOUBLE", "append", GroupStateTimeout.NoTimeout), "totals")

@@ -1,12 +1,7 @@
 """Columns of streaming queries: files, tables, joins with static files, windows, foreachBatch."""
+from shop import f, lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 schema = "order_id INT, customer_id INT, amount DOUBLE, at TIMESTAMP"
 
 
@@ -19,10 +14,9 @@ def drain(writer, name):
 def files(frame, name):
     drain(frame.writeStream.format("parquet").option("path", f"{lake}/out/sc/{name}"), name)
 
-
 events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(f"{lake}/stream/orders")
 files(events.selectExpr("order_id", "amount * 2 AS doubled"), "plain")
-people = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+people = raw("customers")
 files(events.join(people, "customer_id").select("order_id", f.upper("name").alias("name")), "joined")
 windowed = events.withWatermark("at", "1 second").groupBy(f.window("at", "1 minute"), "customer_id").agg(f.sum("amount").alias("revenue"))
 files(windowed.select("customer_id", "revenue"), "windowed")
@@ -31,7 +25,6 @@ files(windowed.select("customer_id", "revenue"), "windowed")
 def upsert(frame, number):
     frame.selectExpr("order_id", "amount + 1 AS more").write.mode("append").parquet(f"{lake}/out/sc/batches")
     frame.join(people, "customer_id").select("name", "amount").write.mode("append").json(f"{lake}/out/sc/batches_named")
-
 
 drain(events.filter("amount > 0").writeStream.foreachBatch(upsert), "batches")
 # A table as the sink of one query and the source of the next.

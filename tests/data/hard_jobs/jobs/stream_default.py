@@ -1,17 +1,12 @@
 """Streaming queries that run once: files to files, files to a table, files through foreachBatch."""
+from shop import lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 schema = "order_id INT, customer_id INT, amount DOUBLE"
 
 
 def drain(writer, name):
     writer.option("checkpointLocation", f"{lake}/checkpoints/{name}").trigger(availableNow=True).start().awaitTermination()
-
 
 events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(f"{lake}/stream/orders")
 drain(events.select("order_id", "amount").writeStream.format("parquet").option("path", f"{lake}/out/st/files"), "files")
@@ -19,7 +14,6 @@ drain(events.select("order_id", "amount").writeStream.format("parquet").option("
 
 def upsert(frame, number):
     frame.selectExpr("order_id", "amount * 2 AS doubled").write.mode("append").parquet(f"{lake}/out/st/batches")
-
 
 drain(events.writeStream.foreachBatch(upsert), "batches")
 people = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING")

@@ -1,9 +1,7 @@
 """CTEs used twice and hidden by others, views of views of files, EXISTS, NOT IN, scalar subqueries in places, sets."""
-import sys
-from pyspark.sql import SparkSession
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
 sql("CREATE DATABASE IF NOT EXISTS sq")
 sql(f"CREATE TEMPORARY VIEW changes (customer_id INT, name STRING, country STRING) USING csv OPTIONS (path '{lake}/raw/changes.csv', header true)")

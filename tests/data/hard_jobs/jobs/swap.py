@@ -1,13 +1,9 @@
 """Tables replaced by way of another: through saveAsTable, by renames, with a DROP of the table of an earlier job."""
-import sys
+from shop import f, lake, raw, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sql = spark.sql
-spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING").createOrReplaceTempView("changes")
+raw("changes").createOrReplaceTempView("changes")
 sql("CREATE DATABASE IF NOT EXISTS sw")
 spark.table("wh.sales").select("customer_id", "amount", "day").write.saveAsTable("sw.daily")
 try:

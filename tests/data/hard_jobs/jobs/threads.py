@@ -1,12 +1,8 @@
 """Loads in threads at the same time, in sessions of their own with views of one name, and in one session."""
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from shop import f, lake, start
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.sql("CREATE DATABASE IF NOT EXISTS th")
 ORDERS, PEOPLE = "order_id INT, customer_id INT, amount DOUBLE, day STRING", "customer_id INT, name STRING, country STRING"
 
@@ -29,7 +25,6 @@ def insert(number):
     """Inserts into one table of Hive's, or two others."""
     source, column = (("wh.sales", "day"), ("wh.people", "name"), ("wh.people", "country"))[number]
     spark.sql(f"INSERT INTO th.labels_{number} SELECT upper({column}) FROM {source}")
-
 
 for number in range(3):
     spark.sql(f"CREATE TABLE th.labels_{number} (label STRING) USING parquet")

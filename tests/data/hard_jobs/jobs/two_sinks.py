@@ -1,10 +1,7 @@
 """Streams: foreachBatch with two sinks and a cached batch, a table by toTable, a lookup table, a sink in memory."""
-import sys
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from shop import f, lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 spark.sql("CREATE DATABASE IF NOT EXISTS ss")
 source = spark.readStream.schema("id INT, label STRING, amount DOUBLE").option("maxFilesPerTrigger", 1).json(f"{lake}/raw/stream")
 

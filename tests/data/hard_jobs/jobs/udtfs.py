@@ -1,15 +1,13 @@
 """Python in queries: functions of rows, table functions, Arrow, groups and states of Pandas, registered for SQL."""
-import sys
 from typing import Iterator
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import Row
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, schema="order_id INT, customer_id INT, amount DOUBLE, day STRING")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+spark = start()
+orders = raw("orders")
+customers = raw("customers")
 orders.createOrReplaceTempView("sold")
 customers.createOrReplaceTempView("people")
 

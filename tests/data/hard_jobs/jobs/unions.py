@@ -1,20 +1,17 @@
 """Unions by name with missing columns, by position, in a loop; structs with missing fields; a pivot that is joined."""
-import sys
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
+from shop import f, lake, raw, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 sales, people = spark.table("wh.sales"), spark.table("wh.people")
-changes = spark.read.csv(f"{lake}/raw/changes.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+changes = raw("changes")
 spark.sql("CREATE DATABASE IF NOT EXISTS un")
 
 
 def save(frame, name):
     frame.write.parquet(f"{lake}/out/un/{name}")
-
 
 save(sales.select("order_id", "amount").unionByName(people.selectExpr("customer_id AS order_id", "country"), allowMissingColumns=True), "two")
 parts = [people, changes.withColumnRenamed("name", "full_name"), sales.select("customer_id", "day")]

@@ -1,16 +1,11 @@
 """Tables of more columns than Spark shows in its plans by default, and lists of more paths."""
+from shop import f, lake, raw, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 names = [f"c{number}" for number in range(60)]
 spark.range(3).select(*(f.col("id").alias(name) for name in names)).write.parquet(f"{lake}/out/wi/made")
 made = spark.read.parquet(f"{lake}/out/wi/made")
-customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, schema="customer_id INT, name STRING, country STRING")
+customers = raw("customers")
 made.join(customers, made.c0 == customers.customer_id).select(
     *(f.col(name) for name in names[:40]), (f.col("c40") + f.col("c41")).alias("total"), "name"
 ).write.parquet(f"{lake}/out/wi/joined")

@@ -1,12 +1,9 @@
 """Delta: save as table, by path, MERGE from a view and from a table, UPDATE, DELETE, replaceWhere, time travel."""
 
-import sys
-
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from shop import lake, start
 
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, inferSchema=True)
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, inferSchema=True)
 spark.sql("CREATE DATABASE IF NOT EXISTS gold")

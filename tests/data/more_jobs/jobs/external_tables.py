@@ -1,11 +1,7 @@
 """External tables, bucketing, INSERT OVERWRITE of one partition, ALTER TABLE, renames of external and partitioned tables."""
+from shop import lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark = start(hive=True)
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, inferSchema=True)
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True, inferSchema=True)
 spark.sql("CREATE DATABASE ext")

@@ -1,11 +1,9 @@
 """A stream of files with foreachBatch to several sinks, one of them a table, and a stream joined with a static table."""
 
-import sys
+from pyspark.sql import DataFrame
+from shop import lake, start
 
-from pyspark.sql import DataFrame, SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 columns = "order_id INT, customer_id INT, amount DOUBLE, status STRING, order_date STRING"
 incoming = spark.readStream.schema(columns).option("header", True).csv(f"{lake}/landing")
 customers = spark.read.parquet(f"{lake}/raw/names")
@@ -20,7 +18,6 @@ def fan_out(batch: DataFrame, number: int) -> None:
         "fan_totals"
     )
     batch.unpersist()
-
 
 incoming.writeStream.queryName("fan_out").foreachBatch(fan_out).option(
     "checkpointLocation", f"{lake}/checkpoints/fan_out"

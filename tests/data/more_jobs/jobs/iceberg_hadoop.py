@@ -1,12 +1,7 @@
 """Iceberg in a Hadoop catalogue: CTAS, insert, MERGE, update, delete, overwrite, replace, time travel, drop."""
+from shop import f as F, lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 spark.read.csv(f"{lake}/raw/orders.csv", header=True, inferSchema=True).createOrReplaceTempView("orders_csv")
 spark.read.csv(f"{lake}/raw/customers.csv", header=True, inferSchema=True).createOrReplaceTempView("customers_csv")
 

@@ -1,11 +1,7 @@
 """Iceberg: a branch that is written and read, a tag, and metadata tables that are read last, into a file of their own."""
+from shop import lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 spark.read.csv(f"{lake}/raw/orders.csv", header=True, inferSchema=True).createOrReplaceTempView("orders_csv")
 spark.sql("CREATE TABLE ice.sales.orders USING iceberg AS SELECT * FROM orders_csv WHERE status = 'OPEN'")
 spark.sql("ALTER TABLE ice.sales.orders CREATE BRANCH audit")

@@ -1,11 +1,10 @@
 """Tables of PostgreSQL read by name, by query and in partitions; written by append, by truncate and through a view."""
 
 import sys
-
-from pyspark.sql import SparkSession
+from shop import start
 
 lake, url = sys.argv[1], sys.argv[2]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 shop = {"url": url, "driver": "org.postgresql.Driver", "user": "postgres", "password": "s3cret"}
 
 orders = spark.read.format("jdbc").options(**shop, dbtable="orders").load()

@@ -2,10 +2,11 @@
 
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from shop import start
 
 lake, brokers = sys.argv[1], sys.argv[2]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 kafka = {"kafka.bootstrap.servers": brokers}
 
 customers = spark.read.csv(f"{lake}/raw/customers.csv", header=True)
@@ -29,7 +30,6 @@ def keep(batch: DataFrame, number: int) -> None:
     batch.selectExpr("CAST(key AS STRING) AS customer_id").join(names, "customer_id").write.mode("append").parquet(
         f"{lake}/out/kafka/returning"
     )
-
 
 returns = spark.readStream.format("kafka").options(**kafka, subscribe="returns", startingOffsets="earliest").load()
 returns.writeStream.queryName("returns").foreachBatch(keep).option(

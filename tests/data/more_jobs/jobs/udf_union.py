@@ -1,12 +1,7 @@
 """UDFs, self-join, unions of files of different formats, caching, sampling, pivot, and several writes to one folder."""
+from shop import f as F, lake, start
 
-import sys
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
-lake = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
+spark = start()
 orders = spark.read.csv(f"{lake}/raw/orders.csv", header=True, inferSchema=True)
 names = spark.read.parquet(f"{lake}/raw/names")
 old = spark.read.json(f"{lake}/raw/old_orders")

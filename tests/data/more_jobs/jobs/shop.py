@@ -1,0 +1,1 @@
+../../hard_jobs/jobs/shop.py
