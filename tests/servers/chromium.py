@@ -66,9 +66,17 @@ class Chromium:
         service = ChromeService(driver, log_output=str(folder / "driver.log"), env={**os.environ, "HOME": str(folder)})
         self.driver = Chrome(options, service)
 
-    def open(self, page: Path) -> None:
-        """Open a file in place of the page before, without the emulated media and logs of before."""
+    def open(self, page: Path, width: int | None = None) -> None:
+        """Open a file in place of the page before, without the emulated media and logs of before.
+
+        :param width: of the window; ``None`` for the usual one.
+        """
         self.driver.get("about:blank")
+        if width is None:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        else:
+            narrow = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
         self.emulate(media="", scheme="light")
         self.complaints()
         self.requests()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,18 @@ EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "events"
 ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
 
-Open = Callable[[list[Proposal]], Chromium]
+QUESTIONS = Path(__file__).with_name("questions.js").read_text()
+Open = Callable[..., Chromium]
 
 
 @pytest.fixture
 def show(browser: Chromium, tmp_path: Path) -> Open:
     """Open the page of proposals."""
 
-    def opened(proposals: list[Proposal]) -> Chromium:
+    def opened(proposals: list[Proposal], width: int | None = None) -> Chromium:
         file = tmp_path / "lineage.html"
         file.write_text(render_page(build_graph(proposals)), encoding="utf-8")
-        browser.open(file)
+        browser.open(file, width)
         return browser
 
     return opened
@@ -46,46 +48,21 @@ def chain(browser: Chromium, tmp_path: Path) -> Chromium:
     return browser
 
 
+def ask(browser: Chromium, question: str, *arguments: object) -> Any:
+    """Call a function of ``questions.js`` in the page."""
+    return browser.run(f"{QUESTIONS}\nreturn {question}(...arguments)", *arguments)
+
+
 def lit_lines(browser: Chromium) -> set[str]:
-    """Return the traced lines, by the names that the boxes show."""
-    lines: list[str] = browser.run(
-        """const title = (key) => document.querySelector(`.box[data-key=${key}] .title`).textContent;
-        return [...document.querySelectorAll(".edge.lit")].map((edge) =>
-            `${title(edge.dataset.from)} > ${title(edge.dataset.to)}`)"""
-    )
-    return set(lines)
+    return set(ask(browser, "litLines"))
 
 
 def shown_columns(browser: Chromium) -> set[str]:
-    """Return the columns that can be seen, with their tables."""
-    columns: list[str] = browser.run(
-        """return [...document.querySelectorAll("tr[data-column]")].filter((row) => row.checkVisibility()).map((row) =>
-            `${row.closest(".table").querySelector(".name").textContent}.${row.querySelector("bdi").textContent}`)"""
-    )
-    return set(columns)
+    return set(ask(browser, "shownColumns"))
 
 
 def trace_column(browser: Chromium, table: str, column: str) -> None:
-    button = browser.run(
-        """const named = (element) => element.querySelector("bdi").textContent;
-        const table = [...document.querySelectorAll(".table")].find((table) => named(table) === arguments[0]);
-        table.open = true;
-        return [...table.querySelectorAll("tr[data-column]")].find((row) => named(row) === arguments[1])
-            .querySelector("button")""",
-        table,
-        column,
-    )
-    button.click()
-
-
-def box(browser: Chromium, title: str) -> str:
-    """Return the CSS selector of a box."""
-    key = browser.run(
-        """return [...document.querySelectorAll(".box")].find((box) =>
-            box.querySelector(".title").textContent === arguments[0]).dataset.key""",
-        title,
-    )
-    return f".box[data-key={key}]"
+    ask(browser, "rowOf", table, column).find_element("css selector", "button").click()
 
 
 @pytest.mark.parametrize("which", ["daily_sales", "hostile"])
@@ -93,13 +70,8 @@ def test_it_loads_nothing_and_the_console_is_silent(show: Open, which: str, requ
     browser = show(request.getfixturevalue(which))
     (asked,) = browser.requests()
     assert asked.startswith("file:///")
-    pressed = browser.run(
-        """const every = document.querySelectorAll("button, summary, .box, input[type=checkbox], #tables a");
-        every.forEach((element) => element.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true})));
-        return every.length"""
-    )
+    assert ask(browser, "pressAll") > 20
     browser.find("#find").send_keys("order", ENTER, ESCAPE, ESCAPE)
-    assert pressed > 20
     assert browser.requests() == []
     assert browser.complaints() == []
 
@@ -190,7 +162,7 @@ def around(show: Open) -> Chromium:
 
 @pytest.mark.parametrize("by_keyboard", [False, True])
 def test_a_table_is_traced_without_what_goes_past_it(around: Chromium, by_keyboard: bool) -> None:
-    chosen = around.find(box(around, "b"))
+    chosen = ask(around, "boxOf", "b")
     if by_keyboard:
         around.run("arguments[0].focus()", chosen)
         around.press(ENTER)
@@ -213,11 +185,7 @@ def test_a_column_is_traced_without_what_goes_past_it(around: Chromium) -> None:
 
 
 def test_each_source_names_its_statement_if_several_write_a_table(around: Chromium) -> None:
-    cell = around.run(
-        """return [...document.querySelectorAll("tr[data-column]")].find((row) =>
-            row.closest(".table").querySelector(".name").textContent === "c"
-            && row.querySelector("bdi").textContent === "y").lastElementChild"""
-    )
+    cell = ask(around, "rowOf", "c", "y").find_element("css selector", "td:last-child")
     assert cell.text == "a.y identity statement 2"
     cell.find_element("css selector", ".how[href]").click()
     opened = around.find(".statement[open]")
@@ -267,12 +235,7 @@ def test_the_first_failure_is_one_click_away(show: Open, daily_sales: list[Propo
 
 def test_every_control_is_reached_by_tab(show: Open, daily_sales: list[Proposal]) -> None:
     browser = show(daily_sales)
-    controls = browser.run(
-        """window.reached = new Set();
-        document.addEventListener("focusin", (event) => window.reached.add(event.target));
-        return [...document.querySelectorAll("a, button, input, summary, .view")].filter((each) =>
-            each.checkVisibility()).length"""
-    )
+    controls = ask(browser, "watchFocus")
     browser.find("body").send_keys(TAB)
     browser.press(*[TAB] * (controls - 1))
     assert controls > 30
@@ -311,56 +274,22 @@ def test_zoom_by_keyboard(chain: Chromium) -> None:
     assert chain.run(width) == pytest.approx(before)
 
 
-# WCAG 2.2, 1.4.3: the contrast of each text with its background; text that a trace dims counts undimmed.
-CONTRASTS = """
-const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
-const luminance = (colour) => parse(colour).slice(0, 3).map((value) => value / 255)
-    .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, value, place) => sum + value * [0.2126, 0.7152, 0.0722][place], 0);
-const behind = (element) => {
-    if (element.closest(".box")) return getComputedStyle(element.closest(".box").querySelector(".body")).fill;
-    for (let part = element; part; part = part.parentElement) {
-        const colour = getComputedStyle(part).backgroundColor;
-        if ((parse(colour)[3] ?? 1) > 0) return colour;
-    }
-};
-return [...document.querySelectorAll("body *")].filter((element) => element.checkVisibility()
-    && [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
-    && !element.closest("title, script")).map((element) => {
-    const style = getComputedStyle(element);
-    const [one, other] = [element.closest("svg") ? style.fill : style.color, behind(element)].map(luminance);
-    return [element.textContent.trim().slice(0, 30), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
-});"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_enough_contrast(show: Open, daily_sales: list[Proposal], scheme: str) -> None:
     browser = show(daily_sales)
     browser.emulate(scheme=scheme)
     assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
     trace_column(browser, "sales.orders", "name")
-    contrasts: list[tuple[str, float]] = browser.run(CONTRASTS)
+    contrasts: list[tuple[str, float]] = ask(browser, "contrasts")
     assert len(contrasts) > 50
     assert [(text, ratio) for text, ratio in contrasts if ratio < 4.5] == []
 
 
-PICTURE = """const names = (list) => [...list].map((text) => text.textContent);
-    const box = (line, side) => document.getElementById(line.dataset[side]).querySelector("bdi").textContent;
-    const rects = [...document.querySelectorAll(".box .body")].map((body) => body.getBoundingClientRect());
-    const meet = (one, other) => one.left < other.right && other.left < one.right && one.top < other.bottom
-        && other.top < one.bottom;
-    return {columns: names(document.querySelectorAll(".columns .column")),
-        lines: [...document.querySelectorAll(".column-edge")].map((line) =>
-            `${box(line, "from")} > ${box(line, "to")}`),
-        lit: [...document.querySelectorAll(".column-edge.lit")].map((line) => box(line, "from")),
-        overlaps: rects.filter((one, at) => rects.slice(at + 1).some((other) => meet(one, other))).length}"""
-
-
 def test_tables_unfold_their_columns_in_the_picture(chain: Chromium) -> None:
-    assert chain.run(PICTURE) == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
-    chain.find(box(chain, "chain.agg")).click()
+    assert ask(chain, "picture") == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
+    ask(chain, "boxOf", "chain.agg").click()
     chain.find("#unfold").click()
-    picture = chain.run(PICTURE)
+    picture = ask(chain, "picture")
     assert (picture["columns"], picture["overlaps"]) == (["customer_id", "total"], 0)
     # r_tables_chain.py: agg is sum(amount) by customer of base, and the folder written last is a filter of agg.
     assert sorted(picture["lines"]) == sorted(
@@ -368,16 +297,13 @@ def test_tables_unfold_their_columns_in_the_picture(chain: Chromium) -> None:
     )
     chain.press(ESCAPE)
     chain.find("#unfold").click()
-    picture = chain.run(PICTURE)
+    picture = ask(chain, "picture")
     assert (len(picture["columns"]), len(picture["lines"]), picture["overlaps"]) == (14, 9, 0)
-    total = chain.run(
-        "return [...document.querySelectorAll('.columns .column')].find((each) => each.textContent === 'total')"
-    )
-    total.click()
-    assert sorted(chain.run(PICTURE)["lit"]) == ["amount", "amount", "total"]
+    chain.driver.find_element("xpath", "//*[@class='column'][.='total']").click()
+    assert sorted(ask(chain, "picture")["lit"]) == ["amount", "amount", "total"]
     chain.press(ESCAPE)
     chain.find("#unfold").click()
-    assert chain.run(PICTURE) == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
+    assert ask(chain, "picture") == {"columns": [], "lines": [], "lit": [], "overlaps": 0}
     assert chain.complaints() == []
 
 
@@ -389,15 +315,9 @@ def test_a_recorded_job_is_drawn_in_light_and_dark(browser: Chromium, tmp_path: 
     browser.emulate(scheme="dark")
     browser.find("#unfold").click()
     browser.picture("columns", 760)
-    picture = browser.run(PICTURE)
+    picture = ask(browser, "picture")
     assert picture["lines"]
     assert (picture["overlaps"], browser.complaints()) == (0, [])
-
-
-CLIPPED = """return [...document.querySelectorAll("main *, header *")].filter((part) => {
-    const {left, right, width, height} = part.getBoundingClientRect();
-    return part.checkVisibility() && width && height && !part.matches(".skip") && (left < -1 || right > innerWidth + 1);
-}).map((part) => `${part.tagName} ${part.id || part.getAttribute("class")} ${part.textContent.slice(0, 40)}`)"""
 
 
 def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_sales: list[Proposal]) -> None:
@@ -414,33 +334,23 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
     frame = Frame("Spark lineage of daily_sales", attempts, script=read_asset("actions.js"))
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"], failed=1)
     file = tmp_path / "narrow.html"
-    try:
-        for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
-            narrow = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
-            browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
-            file.write_text(render_page(build_graph(proposals), frame=frame), encoding="utf-8")
-            browser.open(file)
-            browser.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-            assert browser.run("return document.querySelectorAll('td.sources li').length") > 0
-            assert browser.run(CLIPPED) == []
-            assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
-            assert browser.complaints() == []
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
+        file.write_text(render_page(build_graph(proposals), frame=frame), encoding="utf-8")
+        browser.open(file, width)
+        ask(browser, "unfoldAll", True)
+        assert browser.run("return document.querySelectorAll('td.sources li').length") > 0
+        assert ask(browser, "clipped") == []
+        assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
+        assert browser.complaints() == []
 
 
 def test_hostile_names_do_not_scroll_a_narrow_window_sideways(show: Open, hostile: list[Proposal]) -> None:
-    browser = show(hostile)
-    narrow = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
-    try:
-        assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser = show(hostile, 360)
+    assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
 
 
 def test_on_paper_everything_is_there_and_nothing_to_press(chain: Chromium) -> None:
-    chain.run("document.querySelectorAll('details').forEach((part) => { part.open = false; })")
+    ask(chain, "unfoldAll", False)
     assert shown_columns(chain) == set()
     chain.emulate(media="print")
     assert shown_columns(chain) >= TOTALS | CUSTOMERS
