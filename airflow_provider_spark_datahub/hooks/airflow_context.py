@@ -35,9 +35,10 @@ from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, Li
 log = logging.getLogger(__name__)
 
 _MANUAL_RUN_TYPES = frozenset({"manual", "operator_triggered"})
-_RESULTS_BESIDE_FAILURE: dict[str, AttemptResult] = {"success": "SUCCESS", "skipped": "SKIPPED"}
-_ACTIVE_STATES = ("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
-"""States of a task instance in Airflow in which its job may run, or a later attempt may reconnect to it."""
+_RESULTS: Mapping[str | None, AttemptResult] = {
+    "success": "SUCCESS", "skipped": "SKIPPED", "failed": "FAILURE", "upstream_failed": "FAILURE", "removed": "FAILURE",
+}  # fmt: skip
+"""Result of a task instance by its state in Airflow. In other states, its job may run, or it will be tried again."""
 _TRIGGER_MS = 60_000
 """A DAG run is for a date in the past if its logical date is earlier than its trigger by more than this."""
 _MAX_MAPPED_UPSTREAM_RUNS = 1000
@@ -315,24 +316,8 @@ def final_result(ti: Any, key: AttemptKey) -> AttemptResult | None:
 
     :param ti: the asking task instance, from its context; ``None`` outside of tasks, where Airflow cannot be asked.
     """
-
-    def ask() -> AttemptResult | None:
-        return None if _is_in(ti, key, _ACTIVE_STATES) else _result_beside_failure(ti, key) or "FAILURE"
-
-    return _asked(ask)
-
-
-def _result_beside_failure(ti: Any, key: AttemptKey) -> AttemptResult | None:
-    return next((result for state, result in _RESULTS_BESIDE_FAILURE.items() if _is_in(ti, key, [state])), None)
-
-
-def _is_in(ti: Any, key: AttemptKey, states: Sequence[str]) -> bool:
-    """Ask Airflow whether the task instance of a key is in one of these states."""
-    index = key.map_index if key.map_index >= 0 else None
-    count = ti.get_ti_count(
-        dag_id=key.dag_id, run_ids=[key.run_id], task_ids=[key.task_id], states=list(states), map_index=index
-    )
-    return bool(count)
+    states = _states_in_run(ti, key.dag_id, key.run_id, key.task_id, key.map_index) if ti is not None else None
+    return None if states is None else _RESULTS.get(states.get(key.map_index, "removed"))
 
 
 def stored_result(key: AttemptKey) -> AttemptResult | None:
@@ -342,7 +327,6 @@ def stored_result(key: AttemptKey) -> AttemptResult | None:
     """
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
-    from airflow.utils.state import State
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -355,9 +339,24 @@ def stored_result(key: AttemptKey) -> AttemptResult | None:
             state, last_try = session.execute(query).first() or (None, 0)
     except SQLAlchemyError:
         return None
-    if state not in State.finished:
+    result = _RESULTS.get(state)
+    return result if result is None or last_try == key.try_number else "FAILURE"
+
+
+def _states_in_run(
+    ti: Any, dag_id: str, run_id: str, task_id: str, map_index: int = -1
+) -> dict[int, str | None] | None:
+    """Ask Airflow in a task for the states of a task in a DAG run, by map index.
+
+    :param map_index: ask for this index only; -1 for all of them.
+    :returns: ``None`` if Airflow does not answer.
+    """
+    index = map_index if map_index >= 0 else None
+    answer = _asked(lambda: ti.get_task_states(dag_id, index, [task_id], run_ids=[run_id]))
+    if answer is None:
         return None
-    return _RESULTS_BESIDE_FAILURE.get(str(state), "FAILURE") if last_try == key.try_number else "FAILURE"
+    names = {name.removeprefix(task_id).removeprefix("_"): state for name, state in answer.get(run_id, {}).items()}
+    return {int(index or -1): state for index, state in names.items()}
 
 
 class AttemptContext:
@@ -379,9 +378,9 @@ class AttemptContext:
 
     def result_set_by_others(self) -> AttemptResult | None:
         """Return the result that a user set for the running task run in Airflow's UI or API, if there is one."""
-        ti = self._ti
-        key = AttemptKey(ti.dag_id, ti.run_id, ti.task_id, _map_index(ti), ti.try_number)
-        return _asked(lambda: _result_beside_failure(ti, key))
+        ti, index = self._ti, _map_index(self._ti)
+        states = _states_in_run(ti, ti.dag_id, ti.run_id, ti.task_id, index) or {}
+        return _RESULTS.get(states.get(index))
 
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""
@@ -574,33 +573,27 @@ class _UpstreamTasks:
     def _runs(self, task: Any) -> tuple[int, ...] | None:
         """Return the runs of a task that this one depends on; ``None`` if it did not run."""
         if task.task_id not in self._found:
-            self._found[task.task_id] = self._that_ran(task, self._indexes(task))
+            self._found[task.task_id] = self._that_ran(task)
         return self._found[task.task_id]
 
-    def _that_ran(self, task: Any, indexes: tuple[int, ...]) -> tuple[int, ...] | None:
-        if not indexes or (indexes == (-1,) and _is_mapped(task)):
-            return indexes
-        ti = self._ti
-        states = _asked(lambda: ti.get_task_states(ti.dag_id, None, [task.task_id], run_ids=[ti.run_id]))
-        if states is None:
-            return indexes
-        in_run = states.get(ti.run_id, {})
-        names = {index: task.task_id if index < 0 else f"{task.task_id}_{index}" for index in indexes}
-        return tuple(index for index, name in names.items() if in_run.get(name) in _STATES_OF_RUNS) or None
-
-    def _indexes(self, task: Any) -> tuple[int, ...]:
-        """Return the map indexes of an upstream task's runs; none if they cannot be determined, or are too many."""
-        if not _is_mapped(task):
-            return (-1,)
-        if not lineage_is_on(task.dag, task):
+    def _that_ran(self, task: Any) -> tuple[int, ...] | None:
+        """Return the map indexes of a task's runs; none if they cannot be determined, or are too many."""
+        ti, group = self._ti, _mapped_group(task)
+        if _is_mapped(task) and not lineage_is_on(task.dag, task):
             # DataHub's plugin writes one run for all runs of a mapped task.
             return (-1,)
-        group = _mapped_group(task)
-        if group is not None and group == _mapped_group(self._task):
-            return (_map_index(self._ti),)
-        ti = self._ti
-        count = _asked(lambda: ti.get_ti_count(dag_id=ti.dag_id, task_ids=[task.task_id], run_ids=[ti.run_id]))
-        return tuple(range(count)) if count and count <= _MAX_MAPPED_UPSTREAM_RUNS else ()
+        states = _states_in_run(ti, ti.dag_id, ti.run_id, task.task_id)
+        if not _is_mapped(task):
+            indexes = [-1]
+        elif group is not None and group == _mapped_group(self._task):
+            indexes = [_map_index(ti)]
+        else:
+            indexes = sorted(index for index in states or () if index >= 0)
+            if len(indexes) > _MAX_MAPPED_UPSTREAM_RUNS:
+                return ()
+        if states is None:
+            return tuple(indexes)
+        return tuple(index for index in indexes if states.get(index) in _STATES_OF_RUNS) or None
 
 
 def _asked(question: Callable[[], T]) -> T | None:

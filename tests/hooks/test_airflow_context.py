@@ -291,34 +291,29 @@ def behind_mapped_numbers() -> Any:
     return build
 
 
+def runs_of(task_id: str, count: int) -> dict[str, dict[str, str]]:
+    return {task_id: {f"{task_id}_{index}": "success" for index in range(count)}}
+
+
 @pytest.mark.parametrize(
-    ("counts", "indexes"),
+    ("states", "indexes"),
     [
-        ({"numbers": 3}, (0, 1, 2)),
-        ({"numbers": 0}, ()),
-        ({"numbers": 1000}, tuple(range(1000))),
-        ({"numbers": 1001}, ()),
+        (runs_of("numbers", 3), (0, 1, 2)),
+        (runs_of("numbers", 0), ()),
+        (runs_of("numbers", 1000), tuple(range(1000))),
+        (runs_of("numbers", 1001), ()),
+        ({"numbers": {"numbers_0": "success", "numbers_1": "skipped", "numbers_2": "failed"}}, (0, 2)),
+        ({"numbers": {"numbers": "skipped"}}, ()),  # an expand over nothing leaves one without map index
         (AirflowException("no supervisor"), ()),
         (OSError("broken pipe"), ()),
     ],
 )
-def test_each_run_of_a_mapped_upstream_task_is_linked_up_to_a_limit(
-    counts: Mapping[str, int] | Exception, indexes: tuple[int, ...]
+def test_each_run_of_a_mapped_upstream_task_is_linked_if_it_ran_up_to_a_limit(
+    states: Mapping[str, Mapping[str, str]] | Exception, indexes: tuple[int, ...]
 ) -> None:
     build = behind_mapped_numbers()
-    found = airflow_run.AttemptContext(context_of(build, TaskInstance(counts=counts))).attempt()
+    found = airflow_run.AttemptContext(context_of(build, TaskInstance(states=states))).attempt()
     assert found.upstream == (UpstreamTask("numbers", indexes),)
-
-
-def test_without_counts_of_runs_a_mapped_upstream_task_has_no_links() -> None:
-    class OldTaskInstance(TaskInstance):
-        @property
-        def get_ti_count(self) -> Any:
-            raise AttributeError("get_ti_count")
-
-    build = behind_mapped_numbers()
-    found = airflow_run.AttemptContext(context_of(build, OldTaskInstance())).attempt()
-    assert found.upstream == (UpstreamTask("numbers", ()),)
 
 
 def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
@@ -330,12 +325,12 @@ def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
 
         after = tries_task("after")
         shops.expand(name=["de", "fr"]) >> after
-    inside = TaskInstance(task_id="shops.build", map_index=1)
+    inside = TaskInstance(task_id="shops.build", map_index=1, states=runs_of("shops.load", 2))
     build = dag.get_task("shops.build")
     assert airflow_run.AttemptContext(context_of(build, inside)).attempt().upstream == (
         UpstreamTask("shops.load", (1,)),
     )
-    outside = TaskInstance(task_id="after", counts={"shops.build": 2})
+    outside = TaskInstance(task_id="after", states=runs_of("shops.build", 2))
     assert airflow_run.AttemptContext(context_of(after, outside)).attempt().upstream == (
         UpstreamTask("shops.build", (0, 1)),
     )
@@ -344,19 +339,13 @@ def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
 @pytest.mark.parametrize(("map_index", "asked"), [(-1, None), (3, 3)])
 def test_a_state_that_airflow_cannot_give_is_not_set_by_others(map_index: int, asked: int | None) -> None:
     ti: Any = TaskInstance(map_index=map_index)
-    ti.get_ti_count = Mock(side_effect=AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)))
+    ti.get_task_states = Mock(side_effect=AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)))
     assert airflow_run.AttemptContext(context_of(Task(), ti)).result_set_by_others() is None
-    run = {"dag_id": "shop", "run_ids": [RUN_ID], "task_ids": ["build"]}
-    ti.get_ti_count.assert_called_once_with(**run, states=["success"], map_index=asked)
+    ti.get_task_states.assert_called_once_with("shop", asked, ["build"], run_ids=[RUN_ID])
 
 
 def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[UpstreamTask, ...]:
     """Return the tasks upstream of the last task of a chain of Spark, Python and empty tasks."""
-
-    class KnowingTaskInstance(TaskInstance):
-        def get_task_states(self, dag_id: str, map_index: object, task_ids: list[str], run_ids: list[str]) -> Any:
-            assert (dag_id, map_index, run_ids) == ("shop", None, [RUN_ID])
-            return {RUN_ID: {task_id: state for task_id, state in (states or {}).items() if task_id in task_ids}}
 
     with DAG("shop", schedule=None):
         extract, load, last = tries_task("extract"), tries_task("load"), tries_task("last")
@@ -367,7 +356,8 @@ def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[Upstre
 
         extract >> load >> check() >> EmptyOperator(task_id="gate") >> last
         extract >> off >> last
-    ti = (TaskInstance if states is None else KnowingTaskInstance)(task_id="last")
+    known = AirflowException("?") if states is None else {name: {name: state} for name, state in states.items()}
+    ti = TaskInstance(task_id="last", states=known)
     return _UpstreamTasks(last, ti, written_by_plugin=plugin).find()
 
 
@@ -399,18 +389,6 @@ def test_runs_that_nobody_writes_are_not_upstream(
     plugin: bool, states: Mapping[str, str] | None, upstream: tuple[UpstreamTask, ...]
 ) -> None:
     assert chain(plugin, states) == upstream
-
-
-@pytest.mark.parametrize(
-    ("states", "indexes"),
-    [({"numbers_0": "success", "numbers_1": "skipped", "numbers_2": "failed"}, (0, 2)), ({"numbers": "skipped"}, ())],
-)
-def test_only_map_indexes_that_ran_are_upstream(states: Mapping[str, str], indexes: tuple[int, ...]) -> None:
-    """An expand over nothing leaves one skipped task instance without map index."""
-    ti: Any = TaskInstance(counts={"numbers": len(states)})
-    ti.get_task_states = lambda *_, **__: {RUN_ID: states}
-    found = airflow_run.AttemptContext(context_of(behind_mapped_numbers(), ti)).attempt()
-    assert found.upstream == (UpstreamTask("numbers", indexes),)
 
 
 LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)

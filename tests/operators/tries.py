@@ -102,12 +102,13 @@ class TaskInstance:
     start_date: datetime | None = START
     id: str = "01990000-0000-7000-8000-000000000001"
     log_url: str = "http://airflow/log"
-    counts: Mapping[str, int] | Exception = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, str]] | Exception = field(default_factory=dict)
+    """The states of other tasks in the DAG run, by task, as Airflow names their task instances."""
     xcoms: dict[str, Any] = field(default_factory=dict)
     set_to: str | None = None
     """The state that somebody gave the running task."""
     others: str = "failed"
-    """The state of all other task instances."""
+    """The state of all further task instances."""
     stats_tags: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -124,23 +125,16 @@ class TaskInstance:
     def get_template_context(self) -> dict[str, Any]:
         return {"dag_run": self.dag_run}
 
-    def get_ti_count(
-        self,
-        dag_id: str,
-        task_ids: Sequence[str],
-        run_ids: Sequence[str],
-        states: Sequence[str] = (),
-        map_index: int = -1,  # noqa: ARG002 (Airflow's signature)
-    ) -> int:
-        if states and (run_ids, task_ids) != ([self.run_id], [self.task_id]):
-            return int(self.others in states)
-        assert (dag_id, list(run_ids)) == (self.dag_id, [self.run_id])
-        if states:
-            return int(self.set_to in states)
-        if isinstance(self.counts, Exception):
-            raise self.counts
-        (task_id,) = task_ids
-        return self.counts[task_id]
+    def get_task_states(
+        self, dag_id: str, map_index: int | None, task_ids: Sequence[str], run_ids: Sequence[str]
+    ) -> Mapping[str, Mapping[str, str | None]]:
+        if isinstance(self.states, Exception):
+            raise self.states
+        (run_id,), (task_id,) = run_ids, task_ids
+        assert dag_id == self.dag_id
+        name = task_id if map_index is None else f"{task_id}_{map_index}"
+        is_own = (run_id, task_id) == (self.run_id, self.task_id)
+        return {run_id: self.states.get(task_id, {name: self.set_to if is_own else self.others})}
 
 
 class TaskState:
