@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.archive.replay import (
     compact_versions,
 )
 from airflow_provider_spark_datahub.conversion.aspects import input_output
+from tests.cases import cases
 from tests.oracles.strict import canonical_violations
 
 FLOW = "urn:li:dataFlow:(spark,shop,default)"
@@ -45,17 +46,12 @@ def version(
     )
 
 
-def edges(*names: str, time_ms: int, patch: bool = False, submission: str = "", run_id: str = "") -> AspectVersion:
+def edges(change: str, names: Iterable[str], time_ms: int, submission: str = "") -> AspectVersion:
     """Return a patch or replacement of a job's edges: the datasets that it read."""
-    (proposal,) = input_output(
-        JOB,
-        inputs={dataset(name): {} for name in names},
-        outputs={},
-        upstream_jobs=[],
-        time_ms=time_ms,
-        patch=patch,
-    )
-    return version(proposal, time_ms, submission=submission, run_id=run_id)
+    inputs: dict[str, dict[str, str]] = {dataset(name): {} for name in names}
+    more: Any = {"outputs": {}, "upstream_jobs": [], "time_ms": time_ms, "patch": change == "PATCH"}
+    (proposal,) = input_output(JOB, inputs=inputs, **more)
+    return version(proposal, time_ms, submission=submission)
 
 
 def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> list[_KeptProposal]:
@@ -64,17 +60,13 @@ def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> lis
     return found
 
 
-def contents(found: Iterable[_KeptProposal]) -> list[tuple[str, list[str]]]:
-    """Return the change type and the names of the read datasets, of each proposal."""
-    listed: list[tuple[str, list[str]]] = []
-    for one in found:
-        aspect = json.loads(one.proposal.value)
-        if one.proposal.change_type == "PATCH":
-            urns = [operation["value"]["destinationUrn"] for operation in aspect]
-        else:
-            urns = [edge["destinationUrn"] for edge in aspect["inputDatasetEdges"]]
-        listed.append((one.proposal.change_type, [urn.split(",")[1].removeprefix("/") for urn in urns]))
-    return listed
+def contents(one: _KeptProposal) -> list[Any]:
+    """Return the change type, the names of the read datasets, the time and the reason."""
+    aspect = json.loads(one.proposal.value)
+    listed = aspect["inputDatasetEdges"] if one.proposal.change_type == "UPSERT" else aspect
+    urns = [edge.get("destinationUrn") or edge["value"]["destinationUrn"] for edge in listed]
+    names = [urn.split(",")[1].removeprefix("/") for urn in urns]
+    return [one.proposal.change_type, names, one.time_ms, {LATEST: "latest", ADDED: "added"}[one.reason]]
 
 
 def status(urn: str, *, removed: bool) -> Proposal:
@@ -97,53 +89,17 @@ def test_aspects_and_entities_do_not_replace_each_other() -> None:
     }
 
 
-def test_a_complete_run_replaces_the_edges_of_earlier_runs() -> None:
-    assert contents(kept([edges("a", time_ms=1), edges("b", time_ms=2)])) == [("UPSERT", ["b"])]
-
-
-def test_failed_runs_add_to_the_last_complete_run() -> None:
-    versions = [
-        edges("old", time_ms=1, patch=True),
-        edges("a", time_ms=2),
-        edges("b", time_ms=3, patch=True),
-        edges("a", "c", time_ms=4, patch=True),
-    ]
-    found = kept(versions)
-    assert contents(found) == [("UPSERT", ["a"]), ("PATCH", ["b", "a", "c"])]
-    assert [one.reason for one in found] == [LATEST, ADDED]
-    assert [one.time_ms for one in found] == [2, 4]
-
-
-def test_without_a_complete_run_there_is_one_patch() -> None:
-    versions = [edges(str(number % 3), time_ms=number, patch=True) for number in range(30)]
-    assert contents(kept(versions)) == [("PATCH", ["0", "1", "2"])]
-
-
-def test_applications_of_one_submission_keep_each_others_edges() -> None:
-    versions = [
-        edges("old", time_ms=1, submission="s1"),
-        edges("a", time_ms=2, submission="s2"),
-        edges("b", time_ms=3, submission="s2"),
-    ]
-    assert contents(kept(versions)) == [("UPSERT", ["a"]), ("PATCH", ["b"])]
-
-
-def test_a_submission_of_which_one_application_failed_only_adds() -> None:
-    # A failing night must not erase a good run's lineage, whichever of its sessions came first.
-    good = edges("good", time_ms=1, submission="s1")
-    whole, failed = ("a", False), ("b", True)
-    for first, second in ((whole, failed), (failed, whole)):
-        versions = [
-            good,
-            edges(first[0], time_ms=2, patch=first[1], submission="s2"),
-            edges(second[0], time_ms=3, patch=second[1], submission="s2"),
-        ]
-        assert contents(kept(versions)) == [("UPSERT", ["good"]), ("PATCH", [first[0], second[0]])]
+@cases("archive")
+def test_edges_of_all_runs_are_compacted(versions: list[Any], expected: list[Any]) -> None:
+    assert [contents(one) for one in kept(edges(*one) for one in versions)] == expected
 
 
 def test_a_long_history_ends_as_its_last_runs() -> None:
-    versions = [edges(str(number), time_ms=number, submission=f"s{number}") for number in range(1000)]
-    assert contents(kept([*versions, edges("x", time_ms=1000, patch=True)])) == [("UPSERT", ["999"]), ("PATCH", ["x"])]
+    versions = [edges("UPSERT", [str(number)], number, f"s{number}") for number in range(1000)]
+    found = kept([*versions, edges("PATCH", ["x"], 1000)])
+    assert [contents(one)[:2] for one in found] == [["UPSERT", ["999"]], ["PATCH", ["x"]]]
+    patches = kept(edges("PATCH", [str(number % 3)], number) for number in range(30))
+    assert [contents(one)[:2] for one in patches] == [["PATCH", ["0", "1", "2"]]]
 
 
 def test_patches_with_keys_of_arrays_are_joined() -> None:
