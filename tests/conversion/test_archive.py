@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.conversion import convert_events
-from airflow_provider_spark_datahub.conversion.archive.replay import (
-    STILL_RUNNING_MS,
-    ArchiveFilter,
-)
+from airflow_provider_spark_datahub.conversion.archive.replay import STILL_RUNNING_MS, ArchiveFilter
 from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 from tests.conversion.builders import (
     APP,

@@ -35,6 +35,7 @@ from tests.conversion.builders import (
     urn,
     whole_application,
 )
+from tests.conversion.recordings import column_pairs
 
 # -- Runs to applications to jobs (conversion rules, section 7, and the deviations that bear on it)
 
@@ -377,10 +378,4 @@ def paths(urns: Iterable[str]) -> list[str]:
 def test_edges(events: list[str], inputs: list[str], outputs: list[str], columns: list[str]) -> None:
     job = only_job(whole_application(*itertools.starmap(from_line, enumerate(events))), Ending(succeeded=True))
     assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)
-    found = {
-        " -> ".join(paths([up, down]))
-        for edge in job.lineage.fine_grained
-        for up in edge["upstreams"]
-        for down in edge["downstreams"]
-    }
-    assert sorted(found) == columns
+    assert sorted({" -> ".join(paths(pair)) for pair in column_pairs([job])}) == columns

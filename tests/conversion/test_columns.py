@@ -10,15 +10,9 @@ from datahub.metadata.schema_classes import FineGrainedLineageClass
 
 from airflow_provider_spark_datahub.conversion import DatasetId
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import (
-    fine_grained_lineages,
-)
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import (
-    COLUMN_EDGES_LEFT_OUT,
-    STATEMENTS_LEFT_OUT,
-    TextLimit,
-)
+from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, STATEMENTS_LEFT_OUT, TextLimit
 from airflow_provider_spark_datahub.conversion.events import EventDataset, Facets
 from tests.cases import cases
 from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn

@@ -7,22 +7,35 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Ending, JobLineage, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLineage, convert_events, convert_run_event
 from tests.conversion.builders import (
+    APP,
     CORPUS,
     Json,
     corpus_events,
+    file,
     file_urns,
     find,
     jobs,
     json_lines,
     only_job,
     proposals,
+    query,
     settings,
+    whole_application,
+)
+from tests.conversion.recordings import (
+    CORPUS_TRUTH as TRUTH,
+    RECORDINGS,
+    column_pairs,
+    edges,
+    expected_columns,
+    expected_edges,
+    recorded,
+    truth_of,
 )
 from tests.oracles.strict import canonical_violations
 
-TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))
 CAPTURED: Json = {
     "capture_operations": True,
     "dataset_details": ["documentation", "owners", "tags"],
@@ -43,18 +56,7 @@ CONFIGURATIONS: dict[str, Json] = {
     "patch": {"use_patch": True, "tags": "spark,daily"},
 }
 all_cases = pytest.mark.parametrize("case", TRUTH)
-
-
-def edges(found: list[JobLineage]) -> set[tuple[str, str]]:
-    """Return every edge of the Spark jobs, as (direction, dataset URN)."""
-    return {("in", urn) for job in found for urn in job.lineage.inputs} | {
-        ("out", urn) for job in found for urn in job.lineage.outputs
-    }
-
-
-def expected_edges(truth: Json, prefix: str = "") -> set[tuple[str, str]]:
-    sides = (("in", "inputs"), ("out", "outputs"))
-    return {(side, urn) for side, key in sides for urn in truth.get(f"{prefix}{key}", [])}
+all_recordings = pytest.mark.parametrize("recording", RECORDINGS)
 
 
 def exit_ending(truth: Json) -> Ending:
@@ -77,8 +79,8 @@ def test_edges_are_what_the_job_read_and_wrote(case: str, converted: list[JobLin
     either, missing = expected_edges(truth, "either_"), expected_edges(truth) - got
     if truth.get("min_outputs"):
         # Which of its writes a killed job reported is luck.
-        missing = {edge for edge in missing if edge[0] == "in"}
-        assert len([edge for edge in got if edge[0] == "out"]) >= truth["min_outputs"]
+        missing = {edge for edge in missing if edge[0] == "inputs"}
+        assert len([edge for edge in got if edge[0] == "outputs"]) >= truth["min_outputs"]
     assert got - expected_edges(truth) - either == set()
     assert missing - either == set()
 
@@ -93,18 +95,7 @@ def test_result_is_how_the_job_ended(case: str, converted: list[JobLineage], kno
 
 @all_cases
 def test_columns_are_those_of_the_truth(case: str, converted: list[JobLineage]) -> None:
-    columns = {
-        (upstream, downstream)
-        for job in converted
-        for lineage in job.lineage.fine_grained
-        for upstream in lineage["upstreams"]
-        for downstream in lineage["downstreams"]
-    }
-    expected = {
-        (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{column})")
-        for source, field, target, column in TRUTH[case].get("columns", [])
-    }
-    assert expected <= columns
+    assert expected_columns(TRUTH[case]) <= column_pairs(converted)
 
 
 @pytest.mark.slow
@@ -232,3 +223,82 @@ def test_two_applications_in_one_file_are_two_jobs() -> None:
 def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
     found = jobs(corpus_events("l_append"), Ending(succeeded=False))
     assert [job.run.result and job.run.result.type for job in found] == ["SUCCESS", "FAILURE"]
+
+
+# -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views, sessions …
+
+
+OTHER_APP, OTHER_QUERY = (f"01900000-0000-7000-8000-0000000000{end}" for end in ("bb", "cc"))
+
+
+def jobs_of(recording: str) -> list[JobLineage]:
+    """Return the jobs of a recording's events, with Spark's own event log if that was recorded, too."""
+    converter = Converter(settings())
+    for line in recorded("events", recording):
+        converter.add(line)
+    for line in recorded("logs", recording):
+        converter.add_log_event(json.loads(line))
+    return converter.finish(Ending(succeeded=True)).jobs
+
+
+@all_recordings
+def test_precision_and_recall_are_1(recording: str) -> None:
+    truth, found = truth_of(recording), edges(jobs_of(recording))
+    assert expected_edges(truth) - found == set(), "missing"
+    assert found - expected_edges(truth) - expected_edges(truth, "either_") == set(), "false"
+
+
+@pytest.mark.parametrize("recording", [one for one in RECORDINGS if "jobs" in truth_of(one)])
+def test_each_edge_belongs_to_the_right_job(recording: str) -> None:
+    found = {
+        job.definition.id: {"inputs": list(job.lineage.inputs), "outputs": list(job.lineage.outputs)}
+        for job in jobs_of(recording)
+    }
+    assert found == truth_of(recording)["jobs"]
+
+
+@all_recordings
+def test_columns_of_a_recording_are_those_of_the_truth(recording: str) -> None:
+    assert expected_columns(truth_of(recording)) <= column_pairs(jobs_of(recording))
+
+
+def test_a_password_in_a_statement_is_not_shown() -> None:
+    recording = "jdbc-4.3.0"
+    assert b"s3cret" in b"".join(recorded("events", recording))
+    assert "s3cret" not in repr([one.to_obj() for job in jobs_of(recording) for one in proposals(job)])
+
+
+@pytest.mark.slow
+@all_recordings
+def test_gms_accepts_every_proposal_of_a_recording(recording: str) -> None:
+    for job in jobs_of(recording):
+        assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+
+
+def test_an_application_is_not_named_after_the_session_before_it() -> None:
+    # The first event of a second session still carries the first one's name, and calls the job ``unknown``.
+    first, second = jobs_of("q_two_sessions")
+    assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("q_two_sessions", "q_second")
+    assert (list(first.lineage.outputs), list(second.lineage.outputs)) == (
+        ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/first,PROD)"],
+        ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/second,PROD)"],
+    )
+
+
+def sessions(*outputs: str) -> list[Json]:
+    """Return the events of two applications with the same name. Each writes one of the outputs."""
+    first, second = outputs
+    return [
+        *whole_application(query(outputs=[file(first)])),
+        *whole_application(query(parent=OTHER_APP, run_id=OTHER_QUERY, outputs=[file(second)]), run_id=OTHER_APP),
+    ]
+
+
+@pytest.mark.parametrize(("ending", "adds_only"), [(True, [False, True]), (False, [True, True])])
+def test_sessions_of_one_name_keep_each_others_edges(ending: bool, adds_only: list[bool]) -> None:
+    # They are runs of one job: what the second wrote must not take away what the first did.
+    first, second = convert_events(sessions("/a", "/b"), settings(), Ending(succeeded=ending)).jobs
+    assert first.job_urn == second.job_urn
+    assert [first.patch_edges, second.patch_edges] == adds_only
+    assert first.run_urn != second.run_urn
+    assert APP in first.run_urn

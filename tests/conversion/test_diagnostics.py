@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import (
-    DatasetId,
-    Diagnostics,
-    EventError,
-    Proposal,
-    convert_events,
-)
+from airflow_provider_spark_datahub.conversion import DatasetId, Diagnostics, EventError, Proposal, convert_events
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LONG_TEXTS,
     MAX_LISTED,

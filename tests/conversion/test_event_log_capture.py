@@ -14,8 +14,15 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Pla
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import dataset_of
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
-from tests.conversion.test_corpus import edges, expected_edges
-from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.conversion.recordings import (
+    RECORDINGS,
+    column_pairs,
+    edges,
+    expected_columns,
+    expected_edges,
+    recorded,
+    truth_of,
+)
 from tests.oracles.strict import canonical_violations
 
 LOGGED = [recording for recording in RECORDINGS if recorded("logs", recording)]
@@ -57,16 +64,8 @@ def test_edges_are_those_that_the_job_read_and_wrote(recording: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", [name for name in LOGGED if not name.startswith(HIDDEN)])
 def test_columns_are_those_that_the_listener_reports_and_more(recording: str) -> None:
-    found = {
-        (upstream, downstream)
-        for job in from_log(log_events(recording)).jobs
-        for lineage in job.lineage.fine_grained
-        for upstream in lineage["upstreams"]
-        for downstream in lineage["downstreams"]
-    }
-    truth = truth_of(recording)
-    for source, column, target, of in [*truth.get("columns", ()), *truth.get("unreported_columns", ())]:
-        assert (f"urn:li:schemaField:({source},{column})", f"urn:li:schemaField:({target},{of})") in found
+    found, truth = column_pairs(from_log(log_events(recording)).jobs), truth_of(recording)
+    assert expected_columns(truth) | expected_columns(truth, "unreported_columns") <= found
 
 
 @pytest.mark.slow
@@ -90,7 +89,7 @@ def test_tables_that_a_log_hides_are_named() -> None:
 @pytest.mark.parametrize("recording", ["kafka-3.5.9", "kafka-4.0.5"])
 def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
     missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording), capture_streaming=True).jobs)
-    assert missing == {("out", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
+    assert missing == {("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
     gaps = from_log(log_events(recording), capture_streaming=True).diagnostics.gaps
     hidden = "Spark's event log does not name its sink (KafkaTable)"
     assert f"no output of the streaming query 'mirror' is known: {hidden}" in gaps

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion.archive.grouping import (
-    EventHead,
-    Link,
-    merge_groups,
-)
+from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead, Link, merge_groups
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSessions

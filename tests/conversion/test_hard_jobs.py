@@ -5,7 +5,6 @@ The truth of ``tests/data/hard_jobs`` was written before the events were looked 
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.cases import cases
 from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.recordings import column_pairs, lines_of
 from tests.oracles.strict import canonical_violations
 
 FOLDER = Path(__file__).parents[1] / "data" / "hard_jobs"
@@ -58,7 +58,7 @@ def converted(
     recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool | str
 ) -> Conversion:
     converter = Converter(settings(**options))
-    for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+    for line in lines_of(FOLDER / "events" / f"{recording}.ndjson"):
         assert converter.add(line) is None
     for event in log_events(recording) if with_log else ():
         converter.add_log_event(event)
@@ -67,7 +67,7 @@ def converted(
 
 def log_events(recording: str) -> Iterator[Json]:
     """Yield the events of a job's event log, with those of Spark's properties that the truth lists."""
-    for line in gzip.decompress((FOLDER / "logs" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+    for line in lines_of(FOLDER / "logs" / f"{recording}.ndjson"):
         event = json.loads(line)
         if event["Event"] == "SparkListenerEnvironmentUpdate":
             event["Spark Properties"] = event.get("Spark Properties", {}) | truth_of(recording).get("properties", {})
@@ -85,14 +85,8 @@ def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
     def parts(field: str) -> list[str]:
         return field.removeprefix(_PREFIX)[:-1].rsplit(",", 1)
 
-    return {
-        (*parts(upstream), *parts(downstream))
-        for job in conversion.jobs
-        for lineage in job.lineage.fine_grained
-        if "DIRECT:" in lineage["transformOperation"].replace("INDIRECT:", "")
-        for upstream in lineage["upstreams"]
-        for downstream in lineage["downstreams"]
-    }
+    pairs = column_pairs(conversion.jobs, lambda transform: "DIRECT:" in transform.replace("INDIRECT:", ""))
+    return {(*parts(upstream), *parts(downstream)) for upstream, downstream in pairs}
 
 
 @pytest.mark.parametrize("with_log", [False, True])
@@ -138,7 +132,7 @@ def test_the_log_alone_has_the_platforms_of_the_events(recording: str) -> None:
     # OpenLineage's facets `catalog` and `storage` name Iceberg and Delta; plans show their catalogues, logs, providers.
     platforms = {"iceberg": "iceberg", "delta": "delta-lake"}
     seen = Converter(settings(catalog_platforms=platforms))
-    for line in gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines():
+    for line in lines_of(FOLDER / "events" / f"{recording}.ndjson"):
         seen.add(line)
     logged = Converter(settings(catalog_platforms=platforms, capture_from_event_log=True, capture_streaming=True))
     for event in log_events(recording):
@@ -268,7 +262,7 @@ def test_schemas_equal_those_of_the_tables() -> None:
 def test_the_columns_of_a_change_feed_are_not_the_tables(written_here: bool, with_log: bool) -> None:
     # Without a write and without the log, the table may be a copy of a feed: it then has such columns itself.
     converter = Converter(settings(datasets="schemas"))
-    for line in gzip.decompress((FOLDER / "events" / "delta_streams-4.1.4.ndjson.gz").read_bytes()).splitlines():
+    for line in lines_of(FOLDER / "events" / "delta_streams-4.1.4.ndjson"):
         if written_here or not any(output["name"].endswith("/silver") for output in json.loads(line)["outputs"]):
             converter.add(line)
     for event in log_events("delta_streams-4.1.4") if with_log else ():
@@ -294,8 +288,7 @@ def test_no_real_write_counts_as_refused() -> None:
     assert len(recordings) > 35
     for recording in recordings:
         fold = Fold(settings())
-        packed = recording.read_bytes()
-        for line in (gzip.decompress(packed) if recording.suffix == ".gz" else packed).splitlines():
+        for line in lines_of(recording.with_name(recording.name.removesuffix(".gz"))):
             with suppress(EventError):
                 fold.add(RunEvent.parse(line))
         for application in fold.applications():
@@ -305,7 +298,7 @@ def test_no_real_write_counts_as_refused() -> None:
 def test_a_ctas_counts_as_a_write_without_the_events_of_its_inner_query() -> None:
     # A catalogue that cannot stage a table has two queries: the command, and the write within it.
     converter = Converter(settings())
-    for line in gzip.decompress((FOLDER / "events" / "jdbc_catalog-4.3.0.ndjson.gz").read_bytes()).splitlines():
+    for line in lines_of(FOLDER / "events" / "jdbc_catalog-4.3.0.ndjson"):
         if b".append_data_exec_v1." not in line:
             converter.add(line)
     conversion = converter.finish(Ending(succeeded=True))

@@ -15,8 +15,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from tests.conversion.builders import Json, find, proposals, settings, urn
-from tests.conversion.test_corpus import edges, expected_edges
-from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.conversion.recordings import RECORDINGS, edges, expected_edges, recorded, truth_of
 from tests.oracles.strict import canonical_violations
 
 WITH_LOG = [one for one in RECORDINGS if recorded("logs", one)]

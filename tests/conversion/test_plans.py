@@ -6,12 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.spark_log.plans import (
-    DescribedNode,
-    PlanDataset,
-    PlanDatasets,
-)
-from tests.conversion.test_more_jobs import recorded
+from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, PlanDataset, PlanDatasets
+from tests.conversion.recordings import recorded
 
 CSV = PlanDataset("file:/lake/raw/orders.csv")
 

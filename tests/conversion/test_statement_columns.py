@@ -12,11 +12,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, DatasetId, Ending, convert_events
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnId
-from airflow_provider_spark_datahub.conversion.columns.sql import (
-    MAX_STATEMENT,
-    Table,
-    columns_of_statement,
-)
+from airflow_provider_spark_datahub.conversion.columns.sql import MAX_STATEMENT, Table, columns_of_statement
 from tests.cases import cases
 from tests.conversion.builders import (
     Json,
@@ -31,8 +27,7 @@ from tests.conversion.builders import (
     symlink,
     whole_application,
 )
-from tests.conversion.test_corpus import TRUTH as CORPUS
-from tests.conversion.test_more_jobs import RECORDINGS, recorded, truth_of
+from tests.conversion.recordings import CORPUS_TRUTH, RECORDINGS, column_pairs, expected_columns, recorded, truth_of
 from tests.oracles.strict import canonical_violations
 
 # -- Sources of columns by the text of statements: only certain ones
@@ -95,7 +90,7 @@ def events_of(recording: str) -> list[Json]:
     return [json.loads(line) for line in recorded("events", recording)]
 
 
-CASES = {**{name: events_of(name) for name in RECORDINGS}, **{name: corpus_events(name) for name in CORPUS}}
+CASES = {**{name: events_of(name) for name in RECORDINGS}, **{name: corpus_events(name) for name in CORPUS_TRUTH}}
 
 
 def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
@@ -105,17 +100,11 @@ def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
 def columns(conversion: Conversion, *, parsed: bool) -> Columns:
     """Return the pairs of columns that come from statements, or that are direct in OpenLineage."""
     kind = "DIRECT:PARSED_SQL" if parsed else "DIRECT:"
-    return {
-        (upstream, downstream)
-        for job in conversion.jobs
-        for lineage in job.lineage.fine_grained
-        if any(
-            part.startswith(kind)
-            for part in lineage["transformOperation"].partition("\n")[0].removeprefix("-- ").split(",")
-        )
-        for upstream in lineage["upstreams"]
-        for downstream in lineage["downstreams"]
-    }
+
+    def is_wanted(transform: str) -> bool:
+        return any(part.startswith(kind) for part in transform.partition("\n")[0].removeprefix("-- ").split(","))
+
+    return column_pairs(conversion.jobs, is_wanted)
 
 
 def without_column_lineage(events: Sequence[Json]) -> list[Json]:
@@ -130,10 +119,7 @@ def without_column_lineage(events: Sequence[Json]) -> list[Json]:
 @pytest.mark.parametrize("case", CASES)
 def test_statements_add_no_false_edge(case: str) -> None:
     # Real events without their column lineage: edges from statements are in it, or are known to be missing there.
-    missing = {
-        (f"urn:li:schemaField:({source},{field})", f"urn:li:schemaField:({target},{of})")
-        for source, field, target, of in (truth_of(case) if case in RECORDINGS else {}).get("unreported_columns", ())
-    }
+    missing = expected_columns(truth_of(case) if case in RECORDINGS else {}, "unreported_columns")
     from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
     assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | missing
 

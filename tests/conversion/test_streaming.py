@@ -10,9 +10,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
-    coalesce_with_queries,
-)
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
 from tests.conversion import builders
 from tests.conversion.builders import CORPUS, Json, corpus_events, file_urns, json_lines, proposals, settings, urn
 from tests.conversion.event_logs import (

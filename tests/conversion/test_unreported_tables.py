@@ -22,7 +22,7 @@ from tests.conversion.builders import (
     whole_application,
 )
 from tests.conversion.event_logs import app_started, execution
-from tests.conversion.test_more_jobs import RECORDINGS, recorded
+from tests.conversion.recordings import RECORDINGS, recorded
 
 CASES = sorted(path.stem for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
 

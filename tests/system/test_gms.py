@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.conversion.builders import START_MS, corpus_events, only_job, proposals
-from tests.conversion.test_corpus import TRUTH
+from tests.conversion.recordings import CORPUS_TRUTH as TRUTH
 from tests.oracles.gms import GmsStandIn
 from tests.patience import PATIENCE
 
