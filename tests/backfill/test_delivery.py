@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,57 +15,38 @@ from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDel
 from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.backfill.results import write_part, write_parts
+from tests.delivery.outboxes import Recording
 from tests.delivery.samples import upserts
 
 PARTS = [upserts(1200, "a"), upserts(3, "b"), upserts(700, "c")]
 
 
-class Receiver(Sink):
-    """Takes proposals until it breaks.
+class Receiver(Recording):
+    """Sink that remembers its batches, and rejects proposals of some URNs."""
 
-    :param breaks: asked with each proposal.
-    """
-
-    name = "receiver"
-
-    def __init__(self, breaks: Callable[[Proposal], bool] = lambda _: False, refuses: str = "never") -> None:
+    def __init__(self, refuses: Callable[[Proposal], bool] = lambda _: False, rejects: str = "never") -> None:
+        super().__init__(refuses)
         self.batches: list[list[Proposal]] = []
         self.opened = 0
         self.closed = 0
-        self._breaks = breaks
-        self._refuses = refuses
-        self._lock = threading.Lock()
+        self._rejects = rejects
 
     def open(self) -> Receiver:
         self.opened += 1
         return self
 
-    def describe(self) -> str:
-        return "receiver"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (it is quick)
-        batch = record.pending()
-        taken = []
-        for item in batch:
-            if self._breaks(item[1]):
-                record.stop("the receiver broke")
-                break
-            if self._refuses in item[1].entity_urn:
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        for item in record.pending():
+            if self._rejects in item[1].entity_urn:
                 record.reject(item, "no such thing")
-            else:
-                record.confirm([item], stored=True)
-                taken.append(item[1])
-        with self._lock:
-            self.batches.append(taken)
+        before = len(self.arrived)
+        super().send(record, deadline)
+        self.batches.append(self.arrived[before:])
 
     def close(self) -> None:
         self.closed += 1
-
-    @property
-    def received(self) -> list[Proposal]:
-        return [proposal for batch in self.batches for proposal in batch]
 
 
 def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads: int = 1) -> DeliveryTotals:
@@ -77,7 +57,7 @@ def deliver(folder: Path, sink: Receiver, *, rate: float | None = None, threads:
 def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
     sink = Receiver()
     delivered = deliver(write_parts(tmp_path, PARTS), sink)
-    assert sink.received == [proposal for part in PARTS for proposal in part]
+    assert sink.arrived == [proposal for part in PARTS for proposal in part]
     assert (delivered.parts, delivered.complete, delivered.delivered, delivered.rejected) == (3, 3, 1903, 0)
     assert sink.opened == sink.closed == 3
 
@@ -89,7 +69,7 @@ def test_parts_at_the_same_time_keep_the_order_within_each(tmp_path: Path) -> No
     assert deliver(write_parts(tmp_path, PARTS), sink, threads=3).complete == 3
     for part in PARTS:
         of_part = {proposal.to_json() for proposal in part}
-        assert [proposal for proposal in sink.received if proposal.to_json() in of_part] == part
+        assert [proposal for proposal in sink.arrived if proposal.to_json() in of_part] == part
 
 
 def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
@@ -103,13 +83,13 @@ def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
 
 def test_delivery_resumes_with_the_batch_that_failed(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
-    broken = Receiver(breaks=lambda proposal: proposal == PARTS[0][_BATCH + 10])
+    broken = Receiver(lambda proposal: proposal == PARTS[0][_BATCH + 10])
     delivered = deliver(folder, broken)
-    assert delivered.problems == ["the receiver broke"]
+    assert delivered.problems == ["it is full"]
     assert (delivered.complete, delivered.delivered) == (0, _BATCH)
     healed = Receiver()
     assert deliver(folder, healed).complete == 3
-    assert healed.received == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
+    assert healed.arrived == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
 
 
 def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
@@ -125,12 +105,12 @@ def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
         BackfillDelivery(folder, Receiver().open, Rate(None), on_progress=crash).run()
     after = Receiver()
     deliver(folder, after)
-    assert after.received == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
+    assert after.arrived == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
 
 
 def test_rejected_proposals_are_kept_with_their_reasons_and_do_not_stop_the_rest(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, PARTS)
-    delivered = deliver(folder, Receiver(refuses="a600"))
+    delivered = deliver(folder, Receiver(rejects="a600"))
     assert (delivered.complete, delivered.delivered, delivered.rejected) == (3, 1902, 1)
     (file,) = (folder / "_state/rejected").iterdir()
     record = json.loads(file.read_text())
@@ -154,7 +134,7 @@ def test_long_proposals_are_handed_over_in_smaller_batches(tmp_path: Path, monke
     sink = Receiver()
     assert deliver(write_parts(tmp_path, [proposals]), sink).complete == 1
     assert [len(batch) for batch in sink.batches] == [2, 2, 1]
-    assert sink.received == proposals
+    assert sink.arrived == proposals
 
 
 def test_a_conversion_that_is_not_complete_is_not_delivered(tmp_path: Path) -> None:

@@ -51,20 +51,20 @@ def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(locatio
     sink, again = Receiver(), Receiver()
     assert deliver(location, sink).delivered == sum(map(len, PARTS))
     for part in PARTS:
-        assert [one for one in sink.received if one in part] == part
+        assert [one for one in sink.arrived if one in part] == part
     assert deliver(location, again).complete == 2
     assert again.opened == 0
 
 
 def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
-    broken, healed = Receiver(breaks=lambda one: one == PARTS[0][_BATCH]), Receiver()
+    broken, healed = Receiver(lambda one: one == PARTS[0][_BATCH]), Receiver()
     assert deliver(location, broken).complete < 2
     assert deliver(location, healed).complete == 2
-    assert healed.received[: len(PARTS[0]) - _BATCH] == PARTS[0][_BATCH:]
+    assert healed.arrived[: len(PARTS[0]) - _BATCH] == PARTS[0][_BATCH:]
 
 
 def test_rejected_proposals_are_kept_beside_the_parts(location: str) -> None:
-    assert deliver(location, Receiver(refuses=",a3)")).rejected == 1
+    assert deliver(location, Receiver(rejects=",a3)")).rejected == 1
     (held,) = (result_folder(location, "lake") / "_state" / "rejected").iterdir()
     assert json.loads(held.read_text())["reason"] == "no such thing"
 

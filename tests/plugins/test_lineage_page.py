@@ -90,8 +90,16 @@ def present(client: TestClient, jwt: str) -> None:
     client.cookies.set("_token", jwt)
 
 
-def put(source: Source, *proposals: Any) -> Any:
-    return source.outbox.put(KEY, list(proposals), spark_succeeded=True, connection_id="sink")
+def put(source: Source, *proposals: Any, dag: str = "shop", task: str = "build") -> Any:
+    key = AttemptKey(dag, "manual__1", task, -1, 1)
+    return source.outbox.put(key, list(proposals), spark_succeeded=True, connection_id="sink")
+
+
+def report(dag: str, run_id: str, reason: str) -> TaskReport:
+    return TaskReport(AttemptKey(dag, run_id, "empty", -1, 0), {"reason": reason}, 2**42)
+
+
+JOB = lineage("job", [dataset("a")], [dataset("b")], [])
 
 
 def token(client: TestClient) -> str:
@@ -109,9 +117,7 @@ def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, sourc
     sign_in(client, "user")
     run = "urn:li:dataProcessInstance:run"
     put(source, *run_proposals(run, "shop_manual__1", "urn:li:dataFlow:(airflow,shop,prod)", None, ()), event(run, 1))
-    key = AttemptKey("shop", "manual__1", "", -1, 1)
-    ended = event(run, 9, "SUCCESS", lasted=8)
-    source.outbox.put(key, [ended], spark_succeeded=False, connection_id="sink")
+    put(source, event(run, 9, "SUCCESS", lasted=8), task="")
     page = client.get("task", params=TASK).text
     assert ">SUCCESS<" in page
     assert ">RUNNING<" not in page
@@ -135,9 +141,7 @@ def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestCli
 def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     assert "No attempt has reported lineage" in client.get("run", params=RUN).text
-    ended = event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8)
-    key = AttemptKey("shop", "manual__1", "", -1, 1)
-    source.outbox.put(key, [ended], spark_succeeded=False, connection_id="sink")
+    put(source, event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8), task="")
     assert "No attempt has reported lineage" in client.get("run", params=RUN).text
     source.outbox.begin(KEY, connection_id="sink", events="/events", redo={})
     assert "killed or ran out of time" in client.get("run", params=RUN).text
@@ -148,15 +152,11 @@ def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> 
 def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     assert "<svg" not in client.get("runs", params={"dag_id": "shop"}).text
-    outbox = source.outbox
-    for number, (task, read, write) in enumerate((("build", "raw", "orders"), ("sum", "orders", "totals"))):
-        key = AttemptKey("shop", "manual__1", task, -1, 1)
-        proposals = [lineage(task, [dataset(read)], [dataset(write)], [])]
-        entry = outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
-        if number:
-            entry.settle(Delivery(1), proposals)
+    put(source, lineage("build", [dataset("raw")], [dataset("orders")], []))
+    delivered = lineage("sum", [dataset("orders")], [dataset("totals")], [])
+    put(source, delivered, task="sum").settle(Delivery(1), [delivered])
     # Of the newest run only the report is known here.
-    source.reported = [TaskReport(AttemptKey("shop", "manual__2", "build", -1, 1), {"reason": "no events"}, 2**42)]
+    source.reported = [report("shop", "manual__2", "no events")]
     page = client.get("runs", params={"dag_id": "shop"}).text
     assert page.index("manual__2") < page.index("manual__1")
     assert "The drawing is of manual__1." in page
@@ -166,7 +166,7 @@ def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Sour
 
 
 def test_every_address_needs_a_signed_in_user(client: TestClient, source: Source) -> None:
-    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    put(source, JOB)
     for address in ADDRESSES:
         assert client.get(address, params=TASK).status_code == 401, address
     assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 401
@@ -183,7 +183,7 @@ def test_a_user_who_may_not_read_a_dag_is_refused(client: TestClient) -> None:
 
 
 def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source: Source, sink: Path) -> None:
-    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    put(source, JOB)
     sign_in(client, "viewer")
     seen = client.get("run", params=RUN)
     assert seen.status_code == 200
@@ -212,7 +212,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestClient, source: Source) -> None:
-    entry = put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    entry = put(source, JOB)
     (proposal,) = proposals_in(entry)
     entry.settle(Delivery(0, (Rejection(proposal, "<b>no such aspect</b>"),)), [proposal])
     sign_in(client, "user")
@@ -226,7 +226,7 @@ def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestC
 def test_requests_to_deliver_are_accepted_from_the_page_only(
     client: TestClient, source: Source, sink: Path, changes: dict[str, Any], status: int
 ) -> None:
-    put(source, lineage("job", [dataset("a")], [dataset("b")], []))
+    put(source, JOB)
     sign_in(client, "user")
     assert press(client, **changes).status_code == status
     assert sink.exists() == (status == 200)
@@ -267,18 +267,17 @@ def test_a_browser_may_run_nothing_but_the_page(client: TestClient, source: Sour
 def test_the_list_of_runs_is_of_readable_dags_and_without_lineage_it_says_why(
     client: TestClient, source: Source
 ) -> None:
-    secret = AttemptKey("payroll", "manual__1", "build", -1, 1)
-    source.outbox.put(secret, [lineage("job", [], [dataset("b")], [])], spark_succeeded=True, connection_id="sink")
-    put(source, lineage("job", [], [dataset("b")], []))
+    put(source, JOB, dag="payroll")
+    put(source, JOB)
     source.reported = [
-        TaskReport(AttemptKey("shop", "manual__2", "empty", -1, 0), {"reason": "the listener did not run"}, 5),
-        TaskReport(AttemptKey("payroll", "manual__2", "empty", -1, 0), {"reason": "nobody's business"}, 5),
+        report("shop", "manual__2", "the listener did not run"),
+        report("payroll", "manual__2", "nobody's business"),
     ]
     sign_in(client, "viewer")
     text = client.get("runs").text
     assert "payroll" not in text
     assert "business" not in text
-    assert re.search(r"manual__1.*pending.*manual__2.*no lineage.*the listener did not run", text, re.DOTALL)
+    assert re.search(r"manual__2.*no lineage.*the listener did not run.*manual__1.*pending", text, re.DOTALL)
     empty = {**RUN, "run_id": "manual__2", "task_id": "empty"}
     assert "No lineage: the listener did not run" in client.get("task", params=empty).text
     assert client.get("task", params=RUN).status_code == 422

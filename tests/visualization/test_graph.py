@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.model import (
@@ -15,7 +13,7 @@ from airflow_provider_spark_datahub.visualization.model import (
     RunStateEvent,
 )
 from airflow_provider_spark_datahub.visualization.names import Column
-from tests.cases import cases
+from tests.cases import cases, tables
 
 RUN = "urn:li:dataProcessInstance:{}"
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
@@ -112,14 +110,7 @@ def test_the_state_of_an_attempt(attempt: list[Any], state: str) -> None:
     assert Attempt(*attempt).state == state
 
 
-WHOLE = {
-    "inputDatasets": [],
-    "outputDatasets": [],
-    "inputDatasetEdges": [{"destinationUrn": A}],
-    "outputDatasetEdges": [{"destinationUrn": B}],
-    "inputDatajobs": [AIRFLOW_JOB],
-    "fineGrainedLineages": [{"upstreams": [COLUMN_A], "downstreams": [COLUMN_B], "transformOperation": "t"}],
-}
+WHOLE = tables("graph")["test_the_edges_of_a_job"][1][1][0]
 
 
 def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
@@ -130,40 +121,13 @@ def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
     assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
 
 
-@pytest.mark.parametrize(
-    ("proposals", "inputs", "outputs", "columns"),
-    [
-        pytest.param([edges(WHOLE), edges({})], (), (), 0, id="the last upsert wins"),
-        pytest.param([edges({"inputDatasets": [A], "outputDatasets": [B]})], (A,), (B,), 0, id="lists without edges"),
-        pytest.param(
-            [edges([add(f"/inputDatasetEdges/{escaped(A)}")], patch=True)], (A,), (), 0, id="a patch of nothing"
-        ),
-        pytest.param(
-            [edges(WHOLE), edges([add(f"/inputDatasetEdges/{escaped(B)}")], patch=True)], (A, B), (B,), 1, id="patched"
-        ),
-        pytest.param(
-            [edges(WHOLE), edges([add(f"/outputDatasetEdges/{escaped(B)}", "remove")], patch=True)],
-            (A,),
-            (),
-            1,
-            id="a patch that removes",
-        ),
-        pytest.param(
-            [edges({"arrayPrimaryKeys": {}, "patch": [add(f"/inputDatasetEdges/{escaped(A)}")]}, patch=True)],
-            (A,),
-            (),
-            0,
-            id="a patch that names its keys",
-        ),
-        pytest.param([edges([add("/other/part")], patch=True)], (), (), 0, id="a patch of something else"),
-    ],
-)
+@cases("graph")
 def test_the_edges_of_a_job(
-    proposals: list[Proposal], inputs: tuple[str, ...], outputs: tuple[str, ...], columns: int
+    aspects: list[dict[str, Any] | list[Any]], inputs: list[str], outputs: list[str], columns: int
 ) -> None:
-    graph = build_graph(proposals)
+    graph = build_graph(edges(aspect, patch=isinstance(aspect, list) or "patch" in aspect) for aspect in aspects)
     [job] = graph.jobs
-    assert (job.inputs, job.outputs, len(job.columns)) == (inputs, outputs, columns)
+    assert ([*job.inputs], [*job.outputs], len(job.columns)) == (inputs, outputs, columns)
     assert not graph.problems
 
 
@@ -186,32 +150,13 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
     assert [column.transformation for column in job.columns] == ["IDENTITY", "SELECT a/b"]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        edges("text"),
-        edges({"inputDatasetEdges": "text"}),
-        edges({"inputDatasetEdges": ["text"]}),
-        edges({"inputDatasetEdges": [{}]}),
-        edges({"outputDatasets": [1]}),
-        edges({"fineGrainedLineages": {"a": 1}}),
-        edges({"fineGrainedLineages": [{"upstreams": ["no urn"], "downstreams": [COLUMN_B]}]}),
-        edges("text", patch=True),
-        edges([{"op": "add"}], patch=True),
-        edges([{"op": "move", "path": "/inputDatasetEdges/x"}], patch=True),
-        event(1, status="OTHER"),
-        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", {"status": "STARTED"}),
-        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", [1]),
-        Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceProperties", None),
-        Proposal("dataJob", "no urn", "dataJobInputOutput", {}),
-    ],
-)
-def test_a_malformed_proposal_is_skipped_and_reported(broken: Proposal) -> None:
-    graph = build_graph([*run("a"), edges(WHOLE), broken])
+@cases("graph")
+def test_a_malformed_proposal_is_skipped_and_reported(broken: list[Any]) -> None:
+    graph = build_graph([*run("a"), edges(WHOLE), Proposal(*broken)])
     assert [node.name for node in graph.roots] == ["a"]
     assert [(job.inputs, job.outputs) for job in graph.jobs] == [((A,), (B,))]
     assert len(graph.problems) == 1
-    assert broken.entity_urn in graph.problems[0]
+    assert broken[1] in graph.problems[0]
 
 
 def test_aspects_that_no_view_shows_are_counted() -> None:
