@@ -532,7 +532,7 @@ def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
     for part in ("entityType", "entityUrn", "changeType", "aspectName", "aspect"):
         line = json.dumps({**upserts(1)[0].to_obj(), part: [1]}).encode() + b"\n"
         Path(str(entry)).write_bytes(entry.manifest.to_line([line]) + line)
-        with pytest.raises(EntryFormatError, match=f"is not a proposal: its {part} is not"):
+        with pytest.raises(EntryFormatError, match=f"is not a proposal: .*{part}"):
             entry.items()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -42,7 +41,7 @@ _MOST_TASKS = 256
 """Tasks whose receipts are remembered at the same time."""
 
 
-class _ReceiptName(msgspec.Struct, frozen=True, order=True):
+class _ReceiptName(msgspec.Struct, frozen=True):
     created_ms: int
     name: str
     try_number: int
@@ -78,79 +77,52 @@ class _TaskReceipts:
     def __init__(self, storage: OutboxStorage, task: str) -> None:
         self._storage = storage
         self._folder = f"{Folder.RECEIPTS}/{task}"
-        self._listed = set[str]()
-        self._unread: list[_ReceiptName] = []
-        self._runs: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        """By connection and aspect: when the newest receipts of two task instances were made that name it."""
-        self._attempts: dict[tuple[str, str], list[tuple[int, tuple[str, ...]]]] = {}
-        """By connection and task instance: attempts and the aspects that they delivered."""
+        self._listed: dict[str, _ReceiptName | None] = {}
+        self._read: dict[_ReceiptName, tuple[int, frozenset[str]]] = {}
+        """Their order in time, and the aspects that they name."""
         self.is_fresh = False
-
-    def refresh(self) -> None:
-        """List the receipts that other processes have written since the last listing."""
-        if self.is_fresh:
-            return
-        names = self._storage.names(self._folder)
-        added = [name for name in names if name not in self._listed]
-        # A receipt that is gone stays true. Parts are read again, since they grow.
-        self._listed = {name for name in names if not name.endswith(Naming.PART_SUFFIX)}
-        self._unread = sorted({*self._unread, *(receipt for name in added if (receipt := _ReceiptName.parse(name)))})
-        self.is_fresh = True
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None
     ) -> tuple[Manifest | None, set[str]]:
         """See :meth:`Receipts.find`."""
-        self.refresh()
-        own_name, instance = receipt_name(entry, manifest), _instance_hash(entry)
+        if not self.is_fresh:
+            self._refresh()
+        own_name, instance, newer = receipt_name(entry, manifest), _instance_hash(entry), set[str]()
         own = _read_receipt(self._storage, own_name) if own_name in self._listed else None
-        if not self._listed and not self._unread and not self._attempts:
-            return own, set()
-        made_ms = order_ms(self._storage, entry.created_ms, entry.path)
-        self._read_newer(entry, made_ms, own_name)
-        newer = {
-            digits
-            for number, delivered in self._attempts.get((entry.connection, instance), ())
-            if number > entry.try_number
-            for digits in delivered
-        }
-        candidates = asked if asked is not None else [key[1] for key in self._runs]
-        newer.update(
-            digits
-            for digits in candidates
-            if any(ms > made_ms and other != instance for ms, other in self._runs.get((entry.connection, digits), ()))
-        )
+        others = [
+            receipt
+            for receipt in self._listed.values()
+            if receipt is not None and receipt.connection == entry.connection and receipt.name != own_name
+        ]
+        made_ms = order_ms(self._storage, entry.created_ms, entry.path) if others else 0
+        for receipt in others:
+            is_own = receipt.instance_hash == instance
+            if receipt.try_number > entry.try_number if is_own else receipt.created_ms > made_ms:
+                receipt_ms, aspects = self._aspects(receipt)
+                # Only a host whose clock is ahead makes receipts of runs from the future, which do not count yet.
+                if is_own or made_ms < receipt_ms <= self._storage.now_ms() + _ROUNDING_MS:
+                    newer.update(aspects if asked is None else aspects.intersection(asked))
         return own, newer
 
-    def _read_newer(self, entry: EntryName, made_ms: int, own_name: str) -> None:
-        unread, instance = self._unread, _instance_hash(entry)
-        start = bisect_right(unread, made_ms, key=lambda receipt: receipt.created_ms)
-        chosen = [receipt for receipt in unread[:start] if receipt.instance_hash == instance] + unread[start:]
-        kept = [receipt for receipt in unread[:start] if receipt.instance_hash != instance]
-        for receipt in chosen:
-            wanted = receipt.connection == entry.connection and receipt.name != own_name
-            if not wanted or not self._read(receipt, instance):
-                kept.append(receipt)
-        self._unread = sorted(kept)
+    def _refresh(self) -> None:
+        """List the receipts that other processes have written since the last listing."""
+        # One that was read and is gone stays true. Parts are read again, since they grow.
+        self._read = {
+            receipt: read for receipt, read in self._read.items() if not receipt.name.endswith(Naming.PART_SUFFIX)
+        }
+        known = self._listed
+        self._listed = {receipt.name: receipt for receipt in self._read}
+        for name in self._storage.names(self._folder):
+            self._listed[name] = known.get(name) or _ReceiptName.parse(name)
+        self.is_fresh = True
 
-    def _read(self, receipt: _ReceiptName, instance: str) -> bool:
-        """Read a receipt, and return whether it counts yet: one from the future does not."""
-        receipt_ms = order_ms(self._storage, receipt.created_ms, receipt.name)
-        # Only a host whose clock is ahead makes entries from the future.
-        is_future = receipt_ms > self._storage.now_ms() + _ROUNDING_MS
-        if is_future and receipt.instance_hash != instance:
-            return False
-        manifest = _read_receipt(self._storage, receipt.name)
-        if manifest is None:
-            return True
-        attempts = self._attempts.setdefault((receipt.connection, receipt.instance_hash), [])
-        attempts.append((receipt.try_number, manifest.upserts))
-        for digits in () if is_future else manifest.upserts:
-            runs = self._runs.setdefault((receipt.connection, digits), [])
-            known = {other: ms for ms, other in runs}
-            known[receipt.instance_hash] = max(receipt_ms, known.get(receipt.instance_hash, 0))
-            runs[:] = sorted(((ms, other) for other, ms in known.items()), reverse=True)[:2]
-        return True
+    def _aspects(self, receipt: _ReceiptName) -> tuple[int, frozenset[str]]:
+        if receipt not in self._read:
+            receipt_ms = order_ms(self._storage, receipt.created_ms, receipt.name)
+            manifest = _read_receipt(self._storage, receipt.name)
+            self._read[receipt] = receipt_ms, frozenset(manifest.upserts if manifest is not None else ())
+        return self._read[receipt]
 
 
 class Receipts:
