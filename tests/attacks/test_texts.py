@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.conversion.datasets import without_partition
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
 from airflow_provider_spark_datahub.conversion.spark_log import change_feeds, events_of_application
-from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import trees_of
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, read_log
@@ -179,7 +179,7 @@ def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
     assert len(list(events_of_application(application))) >= 2
     assert change_feeds(application) == set()
-    assert len(trees_of(whole)) <= 1
+    assert len(Plan.of(whole).trees) <= 1
 
 
 def test_folders_of_very_many_partitions_are_cut_in_linear_time() -> None:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.spark_log.plans import DescribedNode, PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset, PlanDatasets, unclear_paths
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Node
 from tests.conversion.recordings import recorded
 
 CSV = PlanDataset("file:/lake/raw/orders.csv")
@@ -140,8 +141,8 @@ def test_a_path_of_two_tables_belongs_to_neither() -> None:
 
 def test_the_transaction_log_of_a_table_is_not_a_list_of_files() -> None:
     location = "Location: InMemoryFileIndex [file:/t/{}/0.json, ... 2 entries]"
-    nodes = [DescribedNode(1, "Scan json", location.format(folder)) for folder in ("_delta_log", "rows")]
-    assert [list(node.unclear_paths())[:1] for node in nodes] == [
+    nodes = [Node(1, "Scan json", location.format(folder)) for folder in ("_delta_log", "rows")]
+    assert [list(unclear_paths(node))[:1] for node in nodes] == [
         [],
         ["2 more beside file:/t/rows/0.json (raise spark.sql.maxMetadataStringLength)"],
     ]

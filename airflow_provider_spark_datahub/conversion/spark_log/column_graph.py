@@ -12,7 +12,8 @@ from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import (
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     ATTRIBUTE,
     SUBQUERY,
     Node,
@@ -20,7 +21,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import (
     id_of,
     split_items,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
 _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)

@@ -34,8 +34,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     PlanColumns,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import CHECKPOINT, CLONE, MERGE, PlanDatasets
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import CHECKPOINT, CLONE, MERGE, MERGE_ROWS, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
 

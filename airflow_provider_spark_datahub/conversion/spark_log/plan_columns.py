@@ -14,23 +14,28 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     Derivation,
     Sources,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_trees import (
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+    CHECKPOINT,
+    CLONE,
+    MERGE,
+    PlanDataset,
+    PlanDatasets,
+    columns_of_files,
+    is_code,
+    reasons_of,
+    relation_of,
+    sinks_of,
+    sources_of,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    MERGE_ROWS,
     Node,
+    Plan,
     Tree,
     closing_bracket,
     id_of,
     ids_of,
     split_items,
-    trees_of,
-)
-from airflow_provider_spark_datahub.conversion.spark_log.plans import (
-    CHECKPOINT,
-    CLONE,
-    MERGE,
-    MERGE_ROWS,
-    DescribedNode,
-    PlanDataset,
-    PlanDatasets,
 )
 
 _LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
@@ -120,7 +125,7 @@ class PlanColumns:
         """
         visitor = _Visitor(self._checkpoints)
         # The parts come after the execution, and their scans name the files that it reads.
-        trees = [visitor.visit(tree) for plan in reversed(plans) for tree in trees_of(plan)]
+        trees = [visitor.visit(tree) for plan in reversed(plans) for tree in Plan.of(plan).trees]
         own = trees[-1] if trees else None
         graph = visitor.graph
         if own is not None and len(plans) > 1:
@@ -203,7 +208,7 @@ class _Visitor:
         outputs: dict[int, _Ids] = {}
         for number, node in reversed(tree.nodes.items()):
             self.graph.read_names(node)
-            if len(node.children) == 1 and "Input [" in node.described.body:
+            if len(node.children) == 1 and "Input [" in node.body:
                 outputs[node.children[0]] = ids_of(node.listed("Input")) or outputs.get(node.children[0])
             outputs[number] = self._visit_node(node, [outputs.get(child) for child in node.children])
         name, subquery_id = tree.subquery
@@ -232,21 +237,21 @@ class _Visitor:
         given = visit(self, node, inputs, listed)
         output = listed if key else given
         if output and not node.children:
-            self._read_datasets(node.described, output)
+            self._read_datasets(node, output)
         if node.children or (output and not any(map(self._has_source, output))):
-            self.ends.update(dict.fromkeys(node.described.reasons()))
+            self.ends.update(dict.fromkeys(reasons_of(node)))
         return output
 
     def _has_source(self, column: str) -> bool:
         return column in self.graph.sources or column in self.graph.known
 
-    def _read_datasets(self, described: DescribedNode, output: list[str]) -> None:
-        relation = described.relation()
-        computed = _computed_by_database(described, output)
-        hidden = _HIDDEN_COLUMNS if described.head.startswith("BatchScan") else described.columns_of_files()
+    def _read_datasets(self, node: Node, output: list[str]) -> None:
+        relation = relation_of(node)
+        computed = _computed_by_database(node, output)
+        hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else columns_of_files(node)
         if relation is not None:
             self.databases[f"the address of the database is hidden (JDBCRelation({relation.relation}))"] = None
-        for dataset in (*described.sources(), *([relation] if relation else [])):
+        for dataset in (*sources_of(node), *([relation] if relation else [])):
             for column in output:
                 name = self.graph.names.get(column, "")
                 if column in computed:
@@ -262,7 +267,7 @@ class _Visitor:
 
     def _unchanged(self, node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
         # Subqueries are drawn in front of the plan that holds them.
-        return inputs[-1] if inputs and not node.described.is_code else None
+        return inputs[-1] if inputs and not is_code(node) else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         return node.ids(0) if node.lists else self._unchanged(node, inputs, listed)
@@ -272,10 +277,10 @@ class _Visitor:
 
     def _scan(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Find the execution of this application that made rows which the plan reads as they are, if there is one."""
-        if listed and node.described.head == "Scan ExistingRDD":
-            if CHECKPOINT in node.described.body:
+        if listed and node.head == "Scan ExistingRDD":
+            if CHECKPOINT in node.body:
                 self.graph.known.update(self._checkpoints.get(tuple(listed)) or {})
-            elif " SQLExecutionRDD[" in node.described.body:
+            elif " SQLExecutionRDD[" in node.body:
                 self._batches.append(listed)
         return self._unchanged(node, inputs, listed)
 
@@ -283,7 +288,7 @@ class _Visitor:
         if not node.lists:
             return self._unchanged(node, inputs, listed)
         made = node.ids(-1) or []
-        self.graph.generate(split_items(node.described.arguments)[0], made)
+        self.graph.generate(split_items(node.arguments)[0], made)
         return [*((node.ids(-2) if len(node.lists) > 1 else None) or ()), *made]
 
     def _python(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -311,13 +316,13 @@ class _Visitor:
         With several arguments, or rows of a table, only the function's code knows which column becomes which.
         """
         if node.lists:
-            call = split_items(node.described.arguments)[0]
+            call = split_items(node.arguments)[0]
             arguments = dict.fromkeys(self.graph.references(call.rpartition("#")[0]))
             if len(arguments) == 1 and arguments.keys().isdisjoint(self.graph.fields):
                 for column in node.ids(-1) or ():
                     self.graph.derive(column, arguments, Derivation.TRANSFORMATION)
             elif arguments:
-                self.ends[f"the job's own code makes the rows ({node.described.head})"] = None
+                self.ends[f"the job's own code makes the rows ({node.head})"] = None
         return self._unchanged(node, inputs, listed)
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -335,7 +340,7 @@ class _Visitor:
     def _common_query(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Define a part of a query that WITH names, or derive the columns of a reference to it."""
         output = self._first_list(node, inputs, listed)
-        definition = _CTE.match(node.described.arguments)
+        definition = _CTE.match(node.arguments)
         if definition is not None and output:
             self.graph.align(output, [self._queries.setdefault(definition["id"], output)])
         return output
@@ -350,20 +355,20 @@ class _Visitor:
     def _loop(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Derive the columns of a recursive query and those of its parts from each other."""
         output = self.graph.align(listed or self._unchanged(node, inputs, listed), inputs)
-        loop = _LOOP.search(node.described.body)
+        loop = _LOOP.search(node.body)
         for columns in self._loops.get(loop["id"], ()) if loop is not None else ():
             self.graph.align(columns, [output])
         return output
 
     def _loop_reference(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        loop = _LOOP.search(node.described.body)
+        loop = _LOOP.search(node.body)
         if loop is not None and listed:
             self._loops.setdefault(loop["id"], []).append(listed)
         return self._unchanged(node, inputs, listed)
 
     def _join(self, node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
         inputs = inputs[-2:]
-        if _ONE_SIDED.search(f"{node.described.head}\n{node.described.body}"):
+        if _ONE_SIDED.search(f"{node.head}\n{node.body}"):
             return inputs[0] if inputs else None
         known = [columns for columns in inputs if columns is not None]
         return [column for columns in known for column in columns] if len(known) == len(inputs) else None
@@ -415,7 +420,7 @@ class _Sinks:
             list(tree.rows)
             for tree in trees
             if not tree.is_subquery
-            and not any(True for node in tree.nodes.values() for _ in node.described.sinks())
+            and not any(True for node in tree.nodes.values() for _ in sinks_of(node))
             and any(map(self._graph.origins, tree.rows))
         ]
         return queries[0] if len(queries) == 1 else None
@@ -426,19 +431,19 @@ class _Sinks:
             output = tree.outputs.get(node.children[0]) if node.children else node.query()
             if output is None and _HIDES_ITS_QUERY.fullmatch(node.kind):
                 output = self._rows
-            for sink in node.described.sinks():
+            for sink in sinks_of(node):
                 yield sink, self._written_to(sink, node, output, tree)
 
     def _written_to(
         self, sink: PlanDataset, node: Node, output: list[str] | None, tree: _VisitedTree
     ) -> WrittenColumns:
-        if CLONE in node.described.arguments:
+        if CLONE in node.arguments:
             # The rest are Delta's own queries.
             self._visitor.ends = {"it clones a table, whose columns the plan does not name": None}
             return self._cloned
-        if node.described.head == MERGE:
+        if node.head == MERGE:
             self.merged.add(sink)
-            return self._merged(node.described.arguments)
+            return self._merged(node.arguments)
         if node.kind == "UpdateCommand":
             return self._updated(node, output or [])
         names = self._target_names(node, output) if output else []
@@ -497,14 +502,14 @@ class _Sinks:
         return [self._graph.names.get(column, "") for column in output]
 
 
-def _computed_by_database(described: DescribedNode, output: Sequence[str]) -> dict[str, str]:
+def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
     """Return the columns of a scan that the database computes, each with the table's column behind it or an empty text.
 
     The database gives what it groups by, then its aggregates.
     """
-    pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(described.body)}
+    pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(node.body)}
     aggregates = pushed.get("Aggregates")
-    if not aggregates or described.relation() is not None:
+    if not aggregates or relation_of(node) is not None:
         return {}
     groups = pushed.get("GroupByExpressions", [])
     expressions = [*groups, *aggregates] if len(groups) + len(aggregates) == len(output) else [""] * len(output)

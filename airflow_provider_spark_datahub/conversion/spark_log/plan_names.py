@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
-from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     JDBC_CATALOG,
     KAFKA,
     PlanDataset,

@@ -1,4 +1,4 @@
-"""The text of physical plans, as Spark's event log holds it: the files and tables that a plan names.
+"""The text of physical plans, as Spark's event log holds it, parsed into trees of nodes.
 
 Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a description of each node.
 """
@@ -6,329 +6,206 @@ Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a descript
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 # A node: "(1) Scan csv", then its lines. An empty line ends it.
 _NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
 _CODEGEN = re.compile(r"\[codegen id : \d+\]\s*$")
-_FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
-_LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
-_TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")
-# The origin of a cached relation is on one line, which Spark abbreviates if it is long.
-_CACHED_SCAN = re.compile(
-    r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
-)
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
-_TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
-# What Spark knows of the file behind a row (``_metadata.file_path``): a scan gives it, but the files do not have it.
-_FILE_METADATA = frozenset(
-    {"file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time"}
-)
-_READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
-_MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
-_FILE = re.compile(
-    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4)$", re.IGNORECASE
-)
-# Reads of Delta's transaction log are not reads of data.
-_DELTA_LOG = "/_delta_log"
-_TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
-
-_QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
-_PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
-_PLAIN_PATH = r"(?P<path>(?:[A-Za-z][A-Za-z0-9+.-]*:)?/[^,`\]]*)"
-_DELTA_TABLE = rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}"
-KAFKA = "kafka"
-"""Platform of topics: their names do not depend on the brokers."""
-JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
-"""Spark's catalogue of the tables of a database."""
-CHECKPOINT = "heckpoint at "
-"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
-_CODE = re.compile(
-    r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
-    r"|TransformWithState\w*"
-)
-MERGE = "MergeIntoCommand"
 MERGE_ROWS = "MergeRows"
 """The node that makes the rows of a MERGE into a table of another format than Delta's."""
-CLONE = "CloneTableCommand"
-"""Delta's clone of a table, in the arguments of a node."""
-# How the arguments of each writing node name its target; the first match counts.
-_SINKS = {
-    "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
-    **dict.fromkeys(
-        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,)]+)[,)]",)
-    ),
-    "CreateDataSourceTableAsSelectCommand": (_QUOTED,),
-    "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
-    "InsertIntoHiveTable": (_QUOTED,),
-    "SaveAsV1TableCommand": (_QUOTED,),
-    "SaveIntoDataSourceCommand": (
-        r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",
-        r"\S*\.KafkaSourceProvider@\S+, \[(?:[^\]]*, )?topic=(?P<topic>[^,\]]+)",
-        r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
-    ),
-    "MergeIntoCommand": (rf"{_QUOTED}, Delta\[version=\d+, {_PATH}\]", rf"Delta\[version=\d+, {_PATH}\]"),
-    "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
-    "DeleteCommand": (_QUOTED,),
-    **dict.fromkeys(
-        ("AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceData", "WriteDelta"),
-        (r"\bIcebergWrite\(table=(?P<table>[\w.]+),",),
-    ),
-    **dict.fromkeys(
-        (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
-        (
-            r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
-            rf"[\w.$]+\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
-        ),
-    ),
-    **dict.fromkeys(
-        ("AppendDataExecV1", "OverwriteByExpressionExecV1"),
-        (
-            rf"{_DELTA_TABLE},Some\(CatalogTable\(\n(?:.+\n)??Database: (?P<database>.+)\nTable: (?P<name>.+)\n",
-            _DELTA_TABLE,
-            r"^JDBCTable\((?P<in_database>[\w.]+),",
-        ),
-    ),
-    "LoadDataCommand": (_QUOTED,),
-    "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
-}
-_JDBC = "JDBCRelation("
-# A scan of a Delta table's changes names its columns and its transaction log.
-_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
-_CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
-_CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-_LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
-_RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
-_DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
-_CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
-_CREATED = re.compile(_QUOTED)
-_SESSION_CATALOG = "spark_catalog."
+# A tree of the plan, or of one of its subqueries: a line for each node. An empty line ends it.
+_TREE = re.compile(
+    r"^(?:== Physical Plan ==|Subquery:\d+ Hosting operator id = \d+ Hosting Expression = (?P<host>.*))\n"
+    r"(?P<lines>(?:.+\n)+)",
+    re.MULTILINE,
+)
+_TREE_LINE = re.compile(r"[ :+-]*(?:\* )?[^\s:+-].*\((?P<number>\d+)\)\s*")
+SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
+_LISTED = re.compile(
+    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
+)
+# The delay of an event-time column's watermark stands behind its id.
+ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
+# The id behind the comma is that of the subquery's plan.
+_PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
+_RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
+_KEEP = "keep("
+_OPEN, _CLOSE = "([{", ")]}"
+_PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDataset:
-    """A file or table that a plan names.
+@dataclass(frozen=True)
+class Node:
+    """A node of a plan.
 
-    :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
-    :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
-    :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
-    :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
-    :param topic: a topic of Kafka.
+    :param number: its number in the tree.
+    :param head: its name, and what it names in the line of its name.
+    :param body: the lines that describe it.
+    :param children: the numbers of the nodes below it.
     """
-
-    path: str = ""
-    table: str = ""
-    catalog_class: str = field(default="", compare=False)
-    relation: str = ""
-    topic: str = ""
-
-
-class PlanDatasets(NamedTuple):
-    """The distinct datasets that an execution reads and writes, in the order of its plans."""
-
-    sources: tuple[PlanDataset, ...]
-    sinks: tuple[PlanDataset, ...]
-
-    @property
-    def all(self) -> tuple[PlanDataset, ...]:
-        """Sources and sinks."""
-        return (*self.sources, *self.sinks)
-
-    @classmethod
-    def of(cls, plans: Iterable[str]) -> PlanDatasets:
-        """Return the datasets that the plans of an execution and its parts name.
-
-        Names that Spark abbreviated, such as long lists and paths, are left out.
-
-        :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
-        """
-        sources: dict[PlanDataset, None] = {}
-        sinks: dict[PlanDataset, None] = {}
-        is_clone, logs = False, dict[str, None]()
-        for node in (node for plan in plans for node in described_nodes(plan)):
-            sources.update(dict.fromkeys(node.sources()))
-            sinks.update(dict.fromkeys(node.sinks()))
-            logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
-            is_clone = is_clone or CLONE in node.arguments
-        if is_clone:
-            # Delta reads the transaction logs of two tables for a clone: the source's and the clone's own.
-            cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
-            sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
-        return cls(tuple(sources), tuple(_joined(sinks)))
-
-
-class DescribedNode(NamedTuple):
-    """A node of a plan: its number in the tree, its name, and the lines that describe it."""
 
     number: int
     head: str
     body: str
+    children: tuple[int, ...] = ()
 
     @property
     def arguments(self) -> str:
         """The line that begins with ``Arguments:``, without that word; empty if there is none."""
         return self.body.partition("Arguments: ")[2].partition("\n")[0]
 
-    def sources(self) -> Iterator[PlanDataset]:
-        """Yield the datasets that the node reads."""
-        head, body = self.head, self.body
-        table_scan = _TABLE_SCAN.fullmatch(head)
-        if table_scan is not None and "." in table_scan["table"]:
-            yield PlanDataset(table=_unquoted(table_scan["table"]))
-            return
-        changes = _CHANGES.match(head)
-        if changes is not None:
-            yield PlanDataset(changes["path"])
-        topics = _TOPICS.match(head)
-        if topics is not None:
-            yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))
-        file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
-        if file_scan is not None and location is not None:
-            yield from _paths(location["paths"], file_scan["table"])
-        loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
-        if loaded is not None:
-            yield PlanDataset(loaded["path"])
-        for cached in _CACHED_SCAN.finditer(body):
-            yield from _paths(cached["paths"], cached["table"])
+    @cached_property
+    def kind(self) -> str:
+        """The first word of its name, or the command that it executes."""
+        return self.head.removeprefix("Execute ").partition(" ")[0]
 
-    def relation(self) -> PlanDataset | None:
-        """Return what the node reads through JDBC."""
-        text = f"{self.head} {self.arguments}" if self.head.startswith(("Scan JDBC", "LogicalRelation")) else ""
-        begin = text.find(_JDBC) + len(_JDBC)
-        depth = 1
-        for position in range(begin, len(text)) if _JDBC in text else ():
-            depth += {"(": 1, ")": -1}.get(text[position], 0)
-            if depth == 0:
-                return PlanDataset(relation=text[begin:position].strip())
+    @cached_property
+    def lists(self) -> list[list[str]]:
+        """The lists among its arguments, each as its items."""
+        items = split_items(self.arguments)
+        return [split_items(item[1:-1]) for item in items if item[:1] + item[-1:] == "[]"]
+
+    def ids(self, number: int) -> list[str] | None:
+        """Return the ids in one of its lists; ``None`` if an item of it is not a column."""
+        return ids_of(self.lists[number])
+
+    def listed(self, key: str) -> list[str] | None:
+        """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
+
+        Spark abbreviates long lists, and a text in an expression may hold brackets and commas.
+        """
+        for match in _LISTED.finditer(self.body):
+            if match["key"] == key:
+                items = split_items(self.body[match.end() :].partition("\n")[0].strip()[1:-1])
+                return items if len(items) == int(match["count"]) else None
         return None
 
-    def columns_of_files(self) -> frozenset[str]:
-        """Return the names of columns that the node may give of the files it reads, without the files having them."""
-        if _CHANGES.match(self.head) or _CHANGED_FILES.search(self.body):
-            return _CHANGE_COLUMNS
-        schema = _READ_SCHEMA.search(self.body)
-        if schema is None:
-            return frozenset()
-        return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
+    def output_key(self) -> str:
+        """Return the word before the list of its output; empty if it does not list its output."""
+        return next((key for key in ("Output", "Results") if f"{key} [" in self.body), "")
 
-    def unclear_paths(self) -> Iterator[str]:
-        """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
-        location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
-        if location is not None:
-            listed = location["paths"].split(", ")
-            more = _MORE_PATHS.fullmatch(listed[-1])
-            if _DELTA_LOG in listed[0]:
-                return
-            if more is not None:
-                yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
-            elif _are_files(listed):
-                yield f"files or folders, the first of {len(listed)} is {listed[0]}"
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the expressions of rows that the node makes of one: by the clauses of a MERGE, or for groupings."""
+        *lists, output = self.lists or [[]]
+        if self.head == MERGE_ROWS:
+            for row in (item for items in lists for item in items if item.startswith(_KEEP)):
+                expressions = split_items(row[len(_KEEP) : -1])
+                # Before the columns: the condition, and in later versions of Spark what happens to the row.
+                if len(expressions) - len(output) in (1, 2):
+                    yield expressions
+        elif lists:
+            yield from (split_items(projection[1:-1]) for projection in lists[0])
 
-    @property
-    def is_code(self) -> bool:
-        """Return whether the job's own code makes the rows that the node gives."""
-        return _CODE.fullmatch(self.head) is not None
-
-    def reasons(self) -> Iterator[str]:
-        """Yield why the node does not show where its rows come from."""
-        head = self.head
-        if self.is_code:
-            yield f"the job's own code makes the rows ({head})"
-        elif head == "LocalTableScan":
-            yield "the driver held the rows (LocalTableScan)"
-        elif head == "Scan ExistingRDD" and CHECKPOINT in self.body:
-            yield "the rows are those of a checkpoint that the log does not show, or of one of several"
-        elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in self.body:
-            yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
-        elif head.startswith(("Scan ", "BatchScan ")) and not head.startswith("Scan ExistingRDD"):
-            yield f"the source has no name of a dataset ({head})"
-
-    def sinks(self) -> Iterator[PlanDataset]:
-        """Yield the dataset that the node writes, if it writes one and names it."""
-        # A table of Spark's catalogue is described in lines of their own.
-        arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
-        patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
-        found = next((found for pattern in patterns if (found := re.search(pattern, arguments))), None)
-        named = {name: value or "" for name, value in found.groupdict().items()} if found is not None else {}
-        path, table, catalog = named.get("path", ""), named.get("table", ""), named.get("catalog", "")
-        if named.get("database"):
-            table = f"{named['database']}.{named['name']}"
-        if named.get("in_database"):
-            table, catalog = named["in_database"], JDBC_CATALOG
-        if found is not None and "..." not in path:
-            yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
-
-    def renamed(self) -> tuple[str, str] | None:
-        """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
-        found = _RENAMED.fullmatch(self.arguments) if self.head == "AlterTableRenameCommand" else None
-        return (_unquoted(found["old"]), _unquoted(found["new"])) if found else None
-
-    def created(self) -> str:
-        """Return the table that the node creates without data; empty if it creates none."""
-        found = _CREATED.match(self.arguments) if self.head in _CREATE_TABLE else None
-        return _unquoted(found["table"]) if found else ""
-
-    def dropped(self) -> str:
-        """Return the table of the session's catalogue that the node drops; empty if it drops none."""
-        found = _DROPPED.fullmatch(self.arguments) if self.head == "DropTable" else None
-        return _unquoted(found["table"]) if found else ""
+    def query(self) -> list[str] | None:
+        """Return the columns of a query that a command shows as one of its arguments, by the first line of its plan."""
+        relation = _RELATION.search(self.arguments)
+        if relation is not None:
+            return ids_of(relation["columns"].split(","))
+        return next((ids for items in reversed(self.lists) if (ids := ids_of(items))), None)
 
 
-def described_nodes(plan: str) -> Iterator[DescribedNode]:
-    """Yield the nodes that a plan describes below its tree."""
-    for node in _NODE.finditer(plan):
-        yield DescribedNode(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"])
+class Tree(NamedTuple):
+    """A plan or a subquery of it.
 
-
-def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
-    entries = paths.split(", ")
-    listed = [path for path in entries if not path.startswith("...")]
-    if not table and _are_files(entries):
-        return
-    # A path that contains a comma looks like two paths.
-    if all(_URI.fullmatch(path) and "..." not in path for path in listed):
-        for path in listed:
-            if _DELTA_LOG not in path:
-                yield PlanDataset(path, _unquoted(table or ""))
-
-
-def _are_files(paths: list[str]) -> bool:
-    """Return whether several paths may be files of one folder: then the folder is the dataset, not the files.
-
-    A plan does not show whether ``/in/a.csv`` is a file or a folder.
+    :param nodes: by number; parents come before their children.
+    :param subquery: the name and id by which expressions refer to the subquery; empty for a plan.
     """
-    return len(paths) > 1 and any(map(_FILE.search, paths))
+
+    nodes: dict[int, Node]
+    subquery: tuple[str, str]
 
 
-def _unquoted(table: str) -> str:
-    return table.replace("`", "").removeprefix(_SESSION_CATALOG)
+class Plan(NamedTuple):
+    """A plan, parsed.
+
+    :param nodes: all nodes that it describes, in the order of the text.
+    :param trees: its subqueries, then the plan itself.
+    """
+
+    nodes: tuple[Node, ...]
+    trees: tuple[Tree, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Plan:
+        """Return the plan of a text."""
+        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed(text)
 
 
-def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
-    """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the inner the other."""
-    listed = list(sinks)
-    tables = {sink.table for sink in listed if sink.table}
-    paths = {sink.path for sink in listed if sink.path}
-    if not tables or all(sink.table for sink in listed if sink.path):
-        return listed
-    if len(tables) == len(paths) == 1:
-        return [PlanDataset(paths.pop(), tables.pop())]
-    places = {table: [path for path in paths if _is_place_of(table, path)] for table in tables}
-    in_warehouse = {table: found[0] for table, found in places.items() if len(found) == 1}
-    plain = [sink for sink in listed if not sink.table and sink.path not in in_warehouse.values()]
-    named = [replace(sink, path=in_warehouse.get(sink.table, "")) for sink in listed if sink.table]
-    # If a table has no path, it is not clear whether it has one of the others.
-    return list(dict.fromkeys([*named, *(plain if len(in_warehouse) == len(tables) else ())]))
+def _parsed(text: str) -> Plan:
+    text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], text)
+    nodes = tuple(
+        Node(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"]) for node in _NODE.finditer(text)
+    )
+    described = {node.number: node for node in nodes}
+    trees = []
+    for match in _TREE.finditer(text):
+        host = SUBQUERY.search(match["host"] or "")
+        subquery = (host["name"], host["id"]) if host else ("", "")
+        trees.append(Tree(_nodes(match["lines"], described), subquery))
+    return Plan(nodes, tuple(reversed(trees)))
 
 
-def _is_place_of(table: str, path: str) -> bool:
-    """Return whether a path may be where a warehouse puts a table."""
-    return bool(table.partition(".")[2]) and path.rstrip("/").endswith(place_of(table))
+# All readers of an execution's plans come one after the other.
+_remembered = lru_cache(maxsize=16)(_parsed)
+_LONGEST_REMEMBERED = 1_000_000
 
 
-def place_of(table: str) -> str:
-    """Return the end of the path where a warehouse puts a table of the session's catalogue."""
-    database, _, name = table.partition(".")
-    return f"/{name}" if database == "default" else f"/{database}.db/{name}"
+def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
+    above: list[tuple[int, int]] = []
+    children: dict[int, dict[int, None]] = {}
+    begun = 0
+    for line in lines.splitlines():
+        found = _TREE_LINE.fullmatch(line)
+        indent = len(line) - len(line.lstrip(" :+-"))
+        if found is None or int(found["number"]) not in described:
+            begun = indent or begun
+            continue
+        # The name of a node may take several lines, such as that of a scan with its table's description.
+        depth, number = indent or begun, int(found["number"])
+        begun = 0
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if above:
+            children[above[-1][1]][number] = None
+        above.append((depth, number))
+        children.setdefault(number, {})
+    return {number: replace(described[number], children=tuple(below)) for number, below in children.items()}
+
+
+def closing_bracket(text: str, begin: int = 0) -> int | None:
+    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is none."""
+    depth = 1
+    for mark in _PUNCTUATION.finditer(text, begin):
+        depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
+        if depth == 0:
+            return mark.start()
+    return None
+
+
+def split_items(text: str) -> list[str]:
+    """Split at the commas that are outside of all brackets."""
+    items, depth, begin = [], 0, 0
+    for mark in _PUNCTUATION.finditer(text):
+        if mark[0] in _OPEN:
+            depth += 1
+        elif mark[0] in _CLOSE:
+            depth -= 1
+        elif depth == 0:
+            items.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*items, text[begin:]] if text else []
+
+
+def ids_of(items: list[str] | None) -> list[str] | None:
+    """Return the id of each column; ``None`` if an item is not a column."""
+    ids = [id_of(item) for item in items or ()]
+    return ids if items and all(ids) else None
+
+
+def id_of(item: str) -> str:
+    """Return the id of a column, such as ``12`` of ``amount#12``; empty if the item is not a column."""
+    named = ATTRIBUTE.fullmatch(item)
+    return named["id"] if named else ""

@@ -17,8 +17,18 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     WrittenColumns,
     with_cloned,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+    PlanDataset,
+    PlanDatasets,
+    created_by,
+    dropped_by,
+    relation_of,
+    renamed_by,
+    sources_of,
+    unclear_paths,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset, PlanDatasets, described_nodes
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -66,13 +76,13 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
     for parts in application.root_executions(with_micro_batches=False):
         unnamed = (dataset for dataset in PlanDatasets.of(part.plan for part in parts).all if names.of(dataset) is None)
         found.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
-        for node in (node for part in parts for node in described_nodes(part.plan)):
-            relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
+        for node in (node for part in parts for node in Plan.of(part.plan).nodes):
+            relation, hidden = relation_of(node), _HIDDEN.search(f"{node.head} {node.arguments}")
             if relation is not None:
                 found.add(f"JDBCRelation({short_statement(relation.relation)})")
-            elif hidden is not None and not any(node.sources()):
+            elif hidden is not None and not any(sources_of(node)):
                 found.add(hidden[0].strip())
-            found.update(node.unclear_paths())
+            found.update(unclear_paths(node))
     return sorted(found - {""})
 
 
@@ -159,8 +169,8 @@ class LogEvents:
 
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
         """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""
-        for node in (node for plan in plans for node in described_nodes(plan)):
-            renamed, dropped, created = node.renamed(), node.dropped(), node.created()
+        for node in (node for plan in plans for node in Plan.of(plan).nodes):
+            renamed, dropped, created = renamed_by(node), dropped_by(node), created_by(node)
             name = renamed[1] if renamed else dropped or created
             table = self._dataset(PlanDataset(table=name)) if name else None
             if table is None:
