@@ -18,9 +18,10 @@ from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, Fa
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 from tests.delivery.samples import job_urn, patch, upsert, upserts
-from tests.oracles.gms import Answer, GmsStandIn, Request
+from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS, not_outlasting, within
 from tests.reliability.bad_servers import answering, endless, in_turn, serving, slow_drip
+from tests.servers.loopback import Answer, Request
 from tests.servers.process import closed_port
 
 TOKEN = "canary-token-0123456789"
@@ -262,13 +263,13 @@ class TracingGms(GmsStandIn):
         super().__init__()
         self.became = became
 
-    def answer(self, request: Request, body: bytes) -> Answer | None:
-        asked: Any = json.loads(body) if body else None
+    def answer(self, request: Request) -> Answer | None:
+        asked: Any = json.loads(request.body or b"null")
         if request.path.startswith("/openapi/v1/trace/write/"):
             storage = {"writeStatus": self.became}
             status = {"success": self.became != "ERROR", "primaryStorage": storage, "searchStorage": storage}
             return Answer(200, {urn: dict.fromkeys(aspects, status) for urn, aspects in asked.items()})
-        return super().answer(request, body)
+        return super().answer(request)
 
 
 @pytest.mark.slow
@@ -289,9 +290,9 @@ def test_async_wait_asks_for_the_outcome_of_the_write(
 class OldGms(GmsStandIn):
     """A GMS that cannot say what became of a write."""
 
-    def answer(self, request: Request, body: bytes) -> Answer | None:
+    def answer(self, request: Request) -> Answer | None:
         versions = {"acryldata/datahub": {"version": "v0.14.1"}}
-        answer = super().answer(request, body)
+        answer = super().answer(request)
         return Answer(200, {**answer.body, "versions": versions}) if answer and request.path == "/config" else answer
 
 
@@ -504,8 +505,8 @@ def test_an_impossible_host_is_reported_at_once() -> None:
 class Frontend(GmsStandIn):
     """DataHub's web server: its /config is not that of GMS."""
 
-    def answer(self, request: Request, body: bytes) -> Answer | None:
-        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request, body)
+    def answer(self, request: Request) -> Answer | None:
+        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request)
 
 
 def test_datahubs_frontend_is_not_taken_for_gms() -> None:

@@ -17,7 +17,7 @@ from tests.delivery.samples import upserts
 from tests.patience import PATIENCE
 from tests.reliability.bad_servers import serving
 from tests.servers.certificates import make_certificate
-from tests.servers.loopback import AnsweringServer
+from tests.servers.loopback import Answer, AnsweringServer
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def server(certificate: tuple[Path, Path], request: pytest.FixtureRequest) -> It
     if getattr(request, "param", False):
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(certificate[0])
-    server = AnsweringServer(lambda _: (200, b'{"value": "success"}'))  # as GMS does
+    server = AnsweringServer(lambda _: Answer(200, {"value": "success"}))  # as GMS does
     # The thread of a connection shakes hands, with its first read; the thread that accepts waits for no client.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     with server:

@@ -95,7 +95,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str,
     from opentelemetry.metrics import get_meter_provider
     from opentelemetry.sdk.metrics import MeterProvider
 
-    with OtlpReceiver.running() as receiver:
+    with OtlpReceiver() as receiver:
         monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         with monkeypatch.context() as patched:

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
 from tests.operators.test_alterable_submit import configure_airflows_transport
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
-from tests.servers.livy import Livy, connection, livy_server
+from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import Json, spark_operator
 from tests.system.airflow_home import REPOSITORY
 
@@ -36,7 +36,7 @@ LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.Ope
 @pytest.fixture
 def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Livy]:
     spark.writes("a_csv_join_agg")
-    with livy_server(tmp_path / "livy.log") as server:
+    with Livy(tmp_path / "livy.log") as server:
         monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(server)))
         yield server
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.operators.tries import context_of
-from tests.servers.livy import connection, livy_server
+from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import spark_operator
 from tests.system.airflow_home import OPENLINEAGE_JAR, REPOSITORY, SPARK_ENV
 from tests.system.catalogue import Catalogue, Column, direct_columns, edges, file_dataset, spark_job
@@ -63,7 +63,7 @@ def assert_lineage(folder: Path, report: Any, application: str) -> None:
 def test_a_batch_of_livy_has_lineage_with_a_real_spark(
     run: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with livy_server(tmp_path / "livy.log") as livy:
+    with Livy(tmp_path / "livy.log") as livy:
         monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(livy)))
         report = run("through_livy")
     assert_lineage(tmp_path, report, "orders_through_livy")

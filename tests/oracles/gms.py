@@ -9,22 +9,18 @@ rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage graph,
 from __future__ import annotations
 
 import json
-import threading
 import time
 import urllib.parse
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from datahub.metadata.schema_classes import ASPECT_NAME_MAP
 
 from tests.oracles.stored import stored_edges
 from tests.oracles.strict import JSON_CONTENT_TYPE, JSON_PATCH_CONTENT_TYPE, dropping_violations, violations
-from tests.servers.loopback import LoopbackServer
+from tests.servers.loopback import Answer, AnsweringServer, Request
 
 Proposal = dict[str, Any]
 
@@ -47,25 +43,6 @@ _CONFIG: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it came in; ``body_length`` is in bytes."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body_length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer; ``body`` is written as JSON, None as nothing."""
-
-    status: int
-    body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 class _RefusedError(Exception):
     """GMS would refuse the batch; the message says why."""
 
@@ -77,7 +54,7 @@ class _StumbledError(Exception):
     """GMS would fail on the batch; the message is what it would say."""
 
 
-class GmsStandIn:
+class GmsStandIn(AnsweringServer):
     """A GMS for a ``with`` block; when it ends, so do its threads and connections.
 
     :param token: the personal access token that writes need, None for a server without authentication.
@@ -93,29 +70,10 @@ class GmsStandIn:
         """Whether writes are acknowledged and lost."""
         self.openlineage: list[Any] = []
         """The raw OpenLineage events it was sent."""
-        self.requests: list[Request] = []
-        """All requests, those that were refused included."""
         self._faults: deque[Answer | float] = deque()
         self._rejections: list[Callable[[Proposal], bool]] = []
         self._stumbling_blocks: set[str] = set()
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._server = _Server(self)
-
-    @property
-    def url(self) -> str:
-        """Return the base URL, without a slash at its end."""
-        return self._server.url
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        self._server.__exit__(kind, error, traceback)
+        super().__init__()
 
     def fail_next(
         self,
@@ -152,27 +110,26 @@ class GmsStandIn:
         cannot read an aspect."""
         self._stumbling_blocks.add(urn)
 
-    def answer(self, request: Request, body: bytes) -> Answer | None:
+    def answer(self, request: Request) -> Answer | None:
         """Return GMS's answer; ``None`` to close the connection without one, because the stand-in ends."""
+        is_write = request.method != "GET"
         with self._lock:
-            self.requests.append(request)
-            is_write = request.method != "GET"
             fault = self._faults.popleft() if is_write and self._faults else None
         if isinstance(fault, Answer):
             return fault
-        if fault is not None and self._closing.wait(fault):
+        if fault is not None and self.closing.wait(fault):
             return None
         if request.path in _OPEN_TO_EVERYONE:
             return self._read(request)
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return Answer(401, {"message": "Unauthorized to perform this action.", "status": "401"})
-        return self._write(request, body) if is_write else self._read(request)
+        return self._write(request) if is_write else self._read(request)
 
-    def _write(self, request: Request, body: bytes) -> Answer:
+    def _write(self, request: Request) -> Answer:
         url = urllib.parse.urlsplit(request.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         try:
-            content = json.loads(body)
+            content = json.loads(request.body)
         except ValueError as error:
             return _rest_li_error(400, f"Cannot parse request entity: {error}")
         if url.path == "/aspects" and request.method == "POST":
@@ -334,51 +291,3 @@ def _openapi_proposals(method: str, entity_type: str, entities: Any) -> Iterable
                     "systemMetadata": aspect.get("systemMetadata"),
                     "headers": aspect.get("headers"),
                 }
-
-
-class _Server(LoopbackServer):
-    def __init__(self, stand_in: GmsStandIn) -> None:
-        self.stand_in = stand_in
-        super().__init__(_Handler)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def do_GET(self) -> None:
-        """Answer a read."""
-        self._serve()
-
-    def do_POST(self) -> None:
-        """Answer a write."""
-        self._serve()
-
-    def do_PATCH(self) -> None:
-        """Answer a write of patches."""
-        self._serve()
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing: ``GmsStandIn.requests`` is the log."""
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        request = Request(self.command, self.path, dict(self.headers), len(body))
-        answer = self.server.stand_in.answer(request, body)
-        if answer is None:
-            self.close_connection = True
-            return
-        try:
-            self._send(answer)
-        except ConnectionError:
-            # The client gave up waiting, as a test of its timeout wants it to.
-            self.close_connection = True
-
-    def _send(self, answer: Answer) -> None:
-        content = b"" if answer.body is None else json.dumps(answer.body).encode()
-        self.send_response(answer.status)
-        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)

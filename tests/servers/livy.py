@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.servers.loopback import AnsweringServer, Request
+from tests.servers.loopback import Answer, AnsweringServer, Request
 
 Json = dict[str, Any]
 
 
-class Livy:
+class Livy(AnsweringServer):
     """Batches, each a process. :ivar batches: the posted requests."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self.batches: list[Json] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.url = ""
+        super().__init__()
 
     def post(self, batch: Json) -> Json:
         self.batches.append(batch)
@@ -42,29 +41,18 @@ class Livy:
         self._processes[number].kill()
         return {"msg": "deleted"}
 
-    def close(self) -> None:
+    def answer(self, request: Request) -> Answer:
+        """Start, show or stop a batch."""
+        if request.method == "POST":
+            return Answer(200, self.post(json.loads(request.body)))
+        number = int(request.path.split("/")[2])
+        return Answer(200, self.show(number) if request.method == "GET" else self.delete(number))
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         for process in self._processes:
             process.kill()
             process.wait(20)
-
-
-@contextmanager
-def livy_server(log: Path) -> Iterator[Livy]:
-    """Return a running server on a free loopback port."""
-    livy = Livy(log)
-
-    def answer(request: Request) -> tuple[int, bytes]:
-        if request.method == "POST":
-            return 200, json.dumps(livy.post(json.loads(request.body))).encode()
-        number = int(request.path.split("/")[2])
-        return 200, json.dumps(livy.show(number) if request.method == "GET" else livy.delete(number)).encode()
-
-    with AnsweringServer(answer) as server:
-        livy.url = server.url
-        try:
-            yield livy
-        finally:
-            livy.close()
 
 
 def connection(livy: Livy) -> Mapping[str, Any]:

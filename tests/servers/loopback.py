@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from email.message import Message
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tests.patience import join
 
@@ -72,36 +72,78 @@ class LoopbackServer(ThreadingHTTPServer):
         self.server_close()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """HTTP request with its whole body."""
 
     method: str
     path: str
-    headers: Message
+    headers: Mapping[str, str]
     body: bytes
 
 
-class AnsweringServer(LoopbackServer):
-    """Server that answers each request as a function says.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a request; a ``body`` that is not bytes is written as JSON, None as nothing."""
 
-    :param route: returns the status and the content, which is JSON.
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class AnsweringServer(LoopbackServer):
+    """Server that answers each request as :meth:`answer` or a function says.
+
+    :ivar requests: all requests, in their order.
+    :ivar closing: set when the server ends.
     """
 
-    def __init__(self, route: Callable[[Request], tuple[int, bytes]]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, content = route(Request(self.command, self.path, self.headers, body))
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+    def __init__(self, route: Callable[[Request], Answer] | None = None) -> None:
+        self.requests: list[Request] = []
+        self.closing = threading.Event()
+        self._route = route
+        super().__init__(_Handler)
 
-            do_GET = do_POST = do_DELETE = answer  # noqa: N815 (http.server's names)
+    def answer(self, request: Request) -> Answer | None:
+        """Return the answer; ``None`` to close the connection without one."""
+        assert self._route is not None
+        return self._route(request)
 
-            def log_message(self, *_: object) -> None:
-                pass
+    def __exit__(self, *error: object) -> None:
+        self.closing.set()
+        super().__exit__(*error)
 
-        super().__init__(Handler)
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: AnsweringServer
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        # The names of headers are compared without their case.
+        request = Request(self.command, self.path, cast(Mapping[str, str], self.headers), body)
+        self.server.requests.append(request)
+        answer = self.server.answer(request)
+        if answer is None:
+            self.close_connection = True
+            return
+        try:
+            self._send(answer)
+        except ConnectionError:
+            # The client gave up waiting, as a test of its timeout wants it to.
+            self.close_connection = True
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 (http.server's names)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: ``AnsweringServer.requests`` is the log."""
+
+    def _send(self, answer: Answer) -> None:
+        body = b"" if answer.body is None else answer.body
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(answer.status)
+        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from tests.servers.loopback import AnsweringServer, Request
+from tests.servers.loopback import Answer, AnsweringServer, Request
 
 
-class Backend:
+class Backend(AnsweringServer):
     """Takes ``POST /api/v1/lineage``: 201, or the statuses of :attr:`statuses`, one per request.
 
     :param key: the API key; requests without it get 401.
@@ -24,14 +22,13 @@ class Backend:
         self.refuses = ""
         self.stumbles_over = ""
         self.hangs = 0.0
-        self._closing = threading.Event()
         self._key = key
-        self._server = AnsweringServer(self._answer)
-        self.url = self._server.url
+        super().__init__()
 
-    def _answer(self, request: Request) -> tuple[int, bytes]:
+    def answer(self, request: Request) -> Answer:
+        """Keep an event, or refuse it."""
         body, authorization = request.body.decode(), request.headers.get("Authorization")
-        self._closing.wait(self.hangs)
+        self.closing.wait(self.hangs)
         status = self.statuses.pop(0) if self.statuses else 201
         if request.path != "/api/v1/lineage":
             status = 404
@@ -43,14 +40,4 @@ class Backend:
             status = 500
         if status == 201:
             self.events.append(json.loads(body))
-        return status, json.dumps({"code": status, "message": f"answer {authorization}"}).encode()
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        self._server.__exit__(kind, error, trace)
+        return Answer(status, {"code": status, "message": f"answer {authorization}"})
