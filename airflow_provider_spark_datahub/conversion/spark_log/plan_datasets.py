@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 
@@ -248,22 +248,26 @@ def sinks_of(node: Node) -> Iterator[PlanDataset]:
         yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
 
 
-def renamed_by(node: Node) -> tuple[str, str] | None:
-    """Return the old and the new name of the table that the node renames; ``None`` if it renames none."""
-    found = _RENAMED.fullmatch(node.arguments) if node.head == "AlterTableRenameCommand" else None
-    return (_unquoted(found["old"]), _unquoted(found["new"])) if found else None
+class TableChange(NamedTuple):
+    """A table of the session's catalogue that a node creates without data, drops or renames.
+
+    :param previous: its name before it was renamed.
+    """
+
+    kind: Literal["CREATE", "DROP", "RENAME"]
+    table: str
+    previous: str = ""
 
 
-def created_by(node: Node) -> str:
-    """Return the table that the node creates without data; empty if it creates none."""
-    found = _CREATED.match(node.arguments) if node.head in _CREATE_TABLE else None
-    return _unquoted(found["table"]) if found else ""
-
-
-def dropped_by(node: Node) -> str:
-    """Return the table of the session's catalogue that the node drops; empty if it drops none."""
-    found = _DROPPED.fullmatch(node.arguments) if node.head == "DropTable" else None
-    return _unquoted(found["table"]) if found else ""
+def change_of(node: Node) -> TableChange | None:
+    """Return the change of a table that the node makes, if it makes one."""
+    if node.head == "AlterTableRenameCommand" and (found := _RENAMED.fullmatch(node.arguments)):
+        return TableChange("RENAME", _unquoted(found["new"]), _unquoted(found["old"]))
+    if node.head in _CREATE_TABLE and (found := _CREATED.match(node.arguments)):
+        return TableChange("CREATE", _unquoted(found["table"]))
+    if node.head == "DropTable" and (found := _DROPPED.fullmatch(node.arguments)):
+        return TableChange("DROP", _unquoted(found["table"]))
+    return None
 
 
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:

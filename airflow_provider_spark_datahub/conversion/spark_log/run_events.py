@@ -20,10 +20,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     PlanDataset,
     PlanDatasets,
-    created_by,
-    dropped_by,
+    change_of,
     relation_of,
-    renamed_by,
     sources_of,
     unclear_paths,
 )
@@ -169,20 +167,17 @@ class LogEvents:
 
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
         """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""
-        for node in (node for plan in plans for node in Plan.of(plan).nodes):
-            renamed, dropped, created = renamed_by(node), dropped_by(node), created_by(node)
-            name = renamed[1] if renamed else dropped or created
-            table = self._dataset(PlanDataset(table=name)) if name else None
-            if table is None:
+        for change in (change_of(node) for plan in plans for node in Plan.of(plan).nodes):
+            table = self._dataset(PlanDataset(table=change.table)) if change is not None else None
+            if change is None or table is None:
                 continue
-            kind = "RENAME" if renamed else "DROP" if dropped else _CREATE
-            change: dict[str, Any] = {"lifecycleStateChange": kind}
-            if renamed:
-                old = self._dataset(PlanDataset(table=renamed[0]))
+            facet: dict[str, Any] = {"lifecycleStateChange": change.kind}
+            if change.previous:
+                old = self._dataset(PlanDataset(table=change.previous))
                 if old is None or _key(old) == _key(table):
                     continue
-                change["previousIdentifier"] = {"namespace": old["namespace"], "name": old["name"]}
-            table["facets"]["lifecycleStateChange"] = change
+                facet["previousIdentifier"] = {"namespace": old["namespace"], "name": old["name"]}
+            table["facets"]["lifecycleStateChange"] = facet
             yield table
 
     def _dataset(self, named: PlanDataset) -> dict[str, Any] | None:
