@@ -183,7 +183,7 @@ class TaskDelivery:
         )
         if refusal is not None:
             self._report.warnings.append(f"not in the outbox before the submit: {refusal}")
-        self._is_kept = refusal is None or self._outbox.is_aside(self._entry.name)
+        self._is_kept = refusal is None or self._entry.name in self._outbox.overflow
         if self._is_kept:
             self._report.outbox_entry = str(self._entry)
 
@@ -215,7 +215,7 @@ class TaskDelivery:
                 self._lease.release()
                 self._lease = None
             if self._entry is not None:
-                self._outbox.release_aside(self._entry.name)
+                self._outbox.overflow.release(self._entry.name)
 
     def record_end(self, record: dict[str, Any]) -> None:
         """Record in the outbox how the attempt ended, so that its recovery makes the same lineage."""

@@ -321,7 +321,7 @@ def test_receipts_that_fill_a_disk_give_way_to_records_beside_the_outbox(
     runs = [f"run{number}" for number in range(150)]
     for run in runs:
         entry, _ = refusing.begin(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
-        refusing.release_aside(entry.name)
+        refusing.overflow.release(entry.name)
     delivered = put(outbox_at(small_disk), key(run_id="newer"))
     delivered.settle(Delivery(3), delivered.items())
     (receipt,) = files(small_disk)
@@ -361,7 +361,7 @@ def test_a_bad_record_beside_the_outbox_affects_no_other(tmp_path: Path, monkeyp
             fifo = Path(refusing.describe(entry.name))
             fifo.unlink()
             os.mkfifo(fifo)
-        refusing.release_aside(entry.name)
+        refusing.overflow.release(entry.name)
     later = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
     assert sorted(entry.manifest.key.run_id for entry in later.entries()) == ["in it", "whole"]
     with monkeypatch.context() as patched:

@@ -276,7 +276,7 @@ class OverflowModel(RuleBasedStateMachine):
             attempt = key(run_id=f"run{len(self.promised)}")
             outbox = process.outboxes[tab]
             entry, refusal = outbox.begin(attempt, connection_id="datahub", events="e", redo={})
-            if refusal is None or outbox.is_aside(entry.name):
+            if refusal is None or entry.name in outbox.overflow:
                 process.entries.append(entry)
                 self.promised[entry.name.path] = entry
 
@@ -309,7 +309,7 @@ class OverflowModel(RuleBasedStateMachine):
         def release(process: Process) -> None:
             if process.entries:
                 entry = process.entries.pop()
-                entry.outbox.release_aside(entry.name)
+                entry.outbox.overflow.release(entry.name)
 
         self.act(who, release, drawn)
 

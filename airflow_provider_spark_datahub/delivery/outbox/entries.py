@@ -37,7 +37,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     unseal,
     upsert_hashes,
 )
-from airflow_provider_spark_datahub.delivery.outbox.lease import Overflow
+from airflow_provider_spark_datahub.delivery.outbox.lease import NoOverflow, Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import (
     Receipts,
     SettledBatch,
@@ -131,7 +131,7 @@ class Entry:
         :raises OutboxError: if another process changed it since it was listed.
         :raises OSError: if it is gone, or cannot be read at all.
         """
-        if self.outbox.is_aside(self.name):
+        if self.name in self.outbox.overflow:
             return ()
         stored = self._stored or StoredObject.read(self.outbox.read(self.name.path))
         items = stored.items()
@@ -213,9 +213,9 @@ class Entry:
         """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
             # If the outbox refused the entry, it may also fail to remove it.
-            with suppress(OSError) if self.outbox.is_aside(self.name) else nullcontext():
+            with suppress(OSError) if self.name in self.outbox.overflow else nullcontext():
                 self._remove()
-            self.outbox.forget_aside(self.name)
+            self.outbox.overflow.remove(self.name)
         log.debug("Entry discarded: %s", self)
 
     def set_aside(self, reason: str) -> None:
@@ -449,7 +449,7 @@ class Outbox:
         self.limits = limits or OutboxLimits()
         self.usage = OutboxUsage(storage)
         self.receipts = Receipts(storage)
-        self._overflow = overflow
+        self.overflow = overflow or NoOverflow()
         self._futile_until = 0.0
         storage.make_room = self._make_room
 
@@ -464,13 +464,11 @@ class Outbox:
     @deadline.setter
     def deadline(self, deadline: Deadline | None) -> None:
         self.storage.deadline = deadline
-        if self._overflow is not None:
-            self._overflow.set_deadline(deadline)
+        self.overflow.set_deadline(deadline)
 
     def describe(self, name: EntryName) -> str:
         """Return the path or URI of an entry, for people."""
-        aside = self._overflow.path(name) if self._overflow is not None and name in self._overflow else None
-        return str(aside or self.storage.describe(name.path))
+        return self.overflow.path(name) if name in self.overflow else self.storage.describe(name.path)
 
     def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
@@ -508,30 +506,12 @@ class Outbox:
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
                 self.write("begun", entry, (), is_new=True)
         except OutboxError as refusal:
-            if self._overflow is not None:
-                try:
-                    self._overflow.keep(entry.name, entry.manifest.to_line())
-                except OSError as error:
-                    log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
+            try:
+                self.overflow.keep(entry.name, entry.manifest.to_line())
+            except OSError as error:
+                log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
             return entry, refusal
         return entry, None
-
-    def is_aside(self, name: EntryName) -> bool:
-        """Return whether an entry of this process is beside the outbox, which refused it."""
-        return self._overflow is not None and name in self._overflow
-
-    def forget_aside(self, name: EntryName) -> None:
-        """Remove an entry of this process from beside the outbox, if it is there.
-
-        :raises OSError: if the disk refuses.
-        """
-        if self._overflow is not None:
-            self._overflow.remove(name)
-
-    def release_aside(self, name: EntryName) -> None:
-        """Let any process move an entry of this one from beside the outbox into it: its attempt has ended."""
-        if self._overflow is not None:
-            self._overflow.release(name)
 
     def _takes_back(self, name: EntryName, content: bytes) -> None:
         """Write a record from beside the outbox, unless a write that was left behind has made the entry by now."""
@@ -569,7 +549,7 @@ class Outbox:
                 part_of = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, "")
                 yield part_of, upsert_hashes(item for _, item in part.rejected)
         yield from ((name, None) for path in paths if (name := EntryName.parse(path)) is not None)
-        yield from ((name, None) for name in (self._overflow.names() if self._overflow is not None else ()))
+        yield from ((name, None) for name in self.overflow.names())
 
     def _next_ms(self, key: AttemptKey) -> int:
         """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
@@ -590,18 +570,18 @@ class Outbox:
         :param check: whether to check that there is room.
         :param is_new: the outbox has no older state of it.
         """
-        is_aside = self.is_aside(entry.name)
+        is_aside = entry.name in self.overflow
         lines = entry.manifest.entry_lines(items)
         size = sum(map(len, lines))
         try:
             if check or is_aside:
                 self.check_room(size, entry.name.created_ms)
             self.storage.write(entry.name.path, lines, leaves=_NEW if is_new or is_aside else _REWRITTEN)
-            self.forget_aside(entry.name)
+            self.overflow.remove(entry.name)
         except OSError:
-            if self._overflow is None or not is_aside or entry.manifest.state != "unfinished":
+            if not is_aside or entry.manifest.state != "unfinished":
                 raise
-            self._overflow.keep(entry.name, lines[0])
+            self.overflow.keep(entry.name, lines[0])
         log.debug("Entry %s, %s in %d bytes: %s", step, counted(len(items), "item"), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:
@@ -637,8 +617,7 @@ class Outbox:
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
-        if self._overflow is not None:
-            self._overflow.take_back(self._takes_back)
+        self.overflow.take_back(self._takes_back)
         objects = self.storage.names(f"{Folder.PENDING}/{instance}" if instance else Folder.PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))

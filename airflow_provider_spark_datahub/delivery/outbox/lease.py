@@ -518,5 +518,19 @@ class Overflow:
         return f"{self._folder}/{name.instance}~{name.stem}~{own}.jsonl"
 
 
+class NoOverflow(Overflow):
+    """Overflow that keeps nothing, of an outbox whose host has no folder for it."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def keep(self, name: EntryName, line: bytes) -> None:  # noqa: ARG002 (as in the class above)
+        """Refuse."""
+        raise OSError("nothing is kept beside this outbox")
+
+    def _listed(self) -> list[tuple[EntryName, _Owner]]:
+        return []
+
+
 def _machine() -> str:
     return hashlib.sha256(machine().encode()).hexdigest()[:12]
