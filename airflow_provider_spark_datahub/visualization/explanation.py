@@ -114,7 +114,7 @@ class Explanation:
         target = _Names(graph, (edge.urn for edge in rejected)).find(name)
         chain = _Chains(graph).link(target)
         readers = [
-            _Edge(job.urn, job.evidence.get(f"<{target.dataset}"))
+            _Edge(job.urn, job.inputs[target.dataset])
             for job in graph.distinct_jobs()
             if target.dataset in job.inputs and not target.path
         ]
@@ -233,25 +233,26 @@ class _Chains:
 
     def _dataset_steps(self, urn: str) -> Iterator[_Step]:
         for job in self._writers.get(urn, ()):
-            evidence = job.evidence.get(f">{urn}")
-            writes = {query.run for query in evidence.queries} if evidence else set()
-            edges = (edge_evidence for edge, edge_evidence in job.evidence.items() if edge.startswith(">"))
-            all_writes = {query.run for edge_evidence in edges for query in edge_evidence.queries}
+            writes, all_writes = _runs(job.outputs[urn]), set().union(*map(_runs, job.outputs.values()))
             sources = []
-            for source in job.inputs:
-                found = job.evidence.get(f"<{source}")
-                reads = {query.run for query in found.queries} if found else set()
+            for source, evidence in job.inputs.items():
+                reads = _runs(evidence)
                 if not reads & all_writes or not writes:
                     sources.append(self.link(Column(source, ""), loose=True))
                 elif reads & writes:
                     sources.append(self.link(Column(source, "")))
-            yield _Step(job.urn, evidence, tuple(sources))
+            yield _Step(job.urn, job.outputs[urn], tuple(sources))
 
     def _column_steps(self, column: Column) -> Iterator[_Step]:
         for job, lineage in self._columns.get(column, ()):
-            evidence = _of_column(job.evidence.get(f">{column.dataset}"), lineage)
+            evidence = _of_column(job.outputs.get(column.dataset), lineage)
             sources = tuple(self.link(_plain(source)) for source in lineage.inputs)
             yield _Step(job.urn, evidence, sources, ", ".join(lineage.labels()))
+
+
+def _runs(evidence: EdgeEvidence | None) -> set[str]:
+    """Return the runs of the queries behind an edge."""
+    return {query.run for query in evidence.queries} if evidence else set()
 
 
 def _plain(column: Column) -> Column:

@@ -246,7 +246,10 @@ def _parts(whole: object, names: str) -> dict[str, Any]:
 
 def _job(job: GraphJob) -> dict[str, Any]:
     return {
-        **_parts(job, "urn name inputs outputs upstream_jobs"),
+        **_parts(job, "urn name"),
+        "inputs": list(job.inputs),
+        "outputs": list(job.outputs),
+        "upstream_jobs": list(job.upstream_jobs),
         "columns": [
             {
                 "output": _column(lineage.output),
@@ -256,12 +259,10 @@ def _job(job: GraphJob) -> dict[str, Any]:
             for lineage in job.columns
         ],
         "evidence": [
-            {
-                "dataset": edge[1:],
-                "direction": "input" if edge.startswith("<") else "output",
-                **evidence.to_obj(),
-            }
-            for edge, evidence in job.evidence.items()
+            {"dataset": urn, "direction": direction, **evidence.to_obj()}
+            for direction, side in (("input", job.inputs), ("output", job.outputs))
+            for urn, evidence in side.items()
+            if evidence
         ],
     }
 

@@ -7,7 +7,7 @@ ranks as fit the width form a band. In a band, jobs and datasets get rows, and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, count, groupby
@@ -267,7 +267,7 @@ def _written(fresh: _Rail, current: dict[str, _Rail]) -> _Rail:
     return fresh
 
 
-def _side(datasets: Sequence[str], uses: Mapping[str, int]) -> list[_Rail]:
+def _side(datasets: Collection[str], uses: Mapping[str, int]) -> list[_Rail]:
     if len(datasets) <= _MOST_PER_SIDE:
         return [_Rail(dataset) for dataset in datasets]
     joining_first = sorted(datasets, key=lambda dataset: uses[dataset] < 2)[:_MOST_PER_SIDE]

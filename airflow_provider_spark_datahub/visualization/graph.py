@@ -104,7 +104,6 @@ class _GraphBuilder:
         aspects = self.latest.get(urn, {})
         properties = aspects.get(f"{_RUN}Properties", {})
         relationships = aspects.get(f"{_RUN}Relationships", {})
-        custom = properties.get("customProperties")
         created = properties.get("created")
         template = _text(relationships.get("parentTemplate"))
         return RunNode(
@@ -114,7 +113,7 @@ class _GraphBuilder:
             template=template,
             parent=_text(relationships.get("parentInstance")),
             created=_whole(created.get("time")) if isinstance(created, Mapping) else None,
-            properties={str(key): str(value) for key, value in custom.items()} if isinstance(custom, Mapping) else {},
+            properties=_texts(properties, "customProperties"),
             external_url=_text(properties.get("externalUrl")),
             events=tuple(sorted(self.events.get(urn, {}), key=lambda event: event.time)),
             inputs=self._datasets(urn, "Input", "inputs", "inputEdges"),
@@ -134,37 +133,23 @@ class _GraphBuilder:
             return []
 
     def _job(self, urn: str, edges: _Edges) -> GraphJob:
-        name = _text(self.latest.get(urn, {}).get("dataJobInfo", {}).get("name"))
+        info = self.latest.get(urn, {}).get("dataJobInfo", {})
         job_id = JobParts.of(urn).job
-        name = name or (last_part(urn) if job_id is None else job_id)
+        name = _text(info.get("name")) or (last_part(urn) if job_id is None else job_id)
+        statements = {
+            key.removeprefix(_STATEMENT): text
+            for key, text in _texts(info, "customProperties").items()
+            if key.startswith(_STATEMENT)
+        }
         columns = tuple(
             ColumnLineage(output, tuple(inputs), transformation)
             for (output, transformation), inputs in edges.columns.items()
         )
-        return GraphJob(
-            urn,
-            name,
-            tuple(edges.inputs),
-            tuple(edges.outputs),
-            columns,
-            tuple(edges.jobs),
-            self._evidence(urn, edges),
+        inputs, outputs = (
+            {dataset: EdgeEvidence.of(properties, statements) for dataset, properties in side.items()}
+            for side in (edges.inputs, edges.outputs)
         )
-
-    def _evidence(self, urn: str, edges: _Edges) -> dict[str, EdgeEvidence]:
-        custom = self.latest.get(urn, {}).get("dataJobInfo", {}).get("customProperties")
-        statements = {
-            name.removeprefix(_STATEMENT): str(text)
-            for name, text in (custom.items() if isinstance(custom, Mapping) else ())
-            if name.startswith(_STATEMENT)
-        }
-        sides = (("<", edges.inputs), (">", edges.outputs))
-        found = {
-            f"{sign}{dataset}": EdgeEvidence.of(properties, statements)
-            for sign, side in sides
-            for dataset, properties in side.items()
-        }
-        return {edge: evidence for edge, evidence in found.items() if evidence is not None}
+        return GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
 
     def _instances(self) -> dict[str, str]:
         return {
@@ -370,8 +355,13 @@ def _dataset_edges(aspect: Mapping[str, Any], key: str, old_key: str) -> dict[st
 
 
 def _properties(edge: Any) -> dict[str, str]:
-    properties = edge.get("properties") if isinstance(edge, Mapping) else None
-    return {str(name): str(value) for name, value in properties.items()} if isinstance(properties, Mapping) else {}
+    return _texts(edge, "properties") if isinstance(edge, Mapping) else {}
+
+
+def _texts(aspect: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return the JSON object under a key as texts; it is empty if it is missing, or something else."""
+    found = aspect.get(key)
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _urns(aspect: Mapping[str, Any], key: str) -> list[str]:

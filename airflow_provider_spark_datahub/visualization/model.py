@@ -308,18 +308,16 @@ class GraphJob:
     """A DataJob with its edges.
 
     :param name: the name in its ``dataJobInfo``, else its id.
-    :param inputs: dataset URNs; ``outputs`` likewise.
+    :param inputs: the evidence of the edge, if it is known, by dataset URN; ``outputs`` likewise.
     :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that started it.
-    :param evidence: evidence of edges, if it is known, by the texts of :meth:`dataset_edges`.
     """
 
     urn: str
     name: str
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    inputs: Mapping[str, EdgeEvidence | None] = field(default_factory=dict)
+    outputs: Mapping[str, EdgeEvidence | None] = field(default_factory=dict)
     columns: tuple[ColumnLineage, ...] = ()
     upstream_jobs: tuple[str, ...] = ()
-    evidence: Mapping[str, EdgeEvidence] = field(default_factory=dict)
 
     def steps(self) -> list[GraphJob]:
         """Return one step for each table that the job writes, if the job reads its own outputs and has column lineage.
@@ -336,18 +334,13 @@ class GraphJob:
             return [self]
         named = {column.dataset for lineage in self.columns for column in lineage.inputs}
         unnamed = [urn for urn in self.inputs if urn not in named and urn not in by_output]
-        steps = [
-            replace(
-                self,
-                inputs=tuple(
-                    dict.fromkeys([*(urn.dataset for lineage in lineages for urn in lineage.inputs), *unnamed])
-                ),
-                outputs=(output,),
-                columns=tuple(lineages),
-            )
-            for output, lineages in by_output.items()
-        ]
-        others = tuple(urn for urn in self.outputs if urn not in by_output)
+        steps = []
+        for output, lineages in by_output.items():
+            read = [*(column.dataset for lineage in lineages for column in lineage.inputs), *unnamed]
+            inputs = {urn: self.inputs.get(urn) for urn in read}
+            outputs = {output: self.outputs.get(output)}
+            steps.append(replace(self, inputs=inputs, outputs=outputs, columns=tuple(lineages)))
+        others = {urn: evidence for urn, evidence in self.outputs.items() if urn not in by_output}
         if others:
             steps.append(replace(self, outputs=others, columns=()))
         return [
@@ -355,9 +348,9 @@ class GraphJob:
             for number, step in enumerate(steps, 1)
         ]
 
-    def dataset_edges(self) -> set[str]:
-        """Return the edges to datasets, with their direction."""
-        return {"<" + urn for urn in self.inputs} | {">" + urn for urn in self.outputs}
+    def dataset_edges(self) -> set[tuple[str, str]]:
+        """Return the edges to datasets, each with its direction."""
+        return {("reads", urn) for urn in self.inputs} | {("writes", urn) for urn in self.outputs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +408,7 @@ class Graph:
         Without DataHub's own plugin, an Airflow task has the datasets of its Spark job. If both were drawn, each edge
         would appear twice.
         """
-        started: dict[str, set[str]] = {}
+        started: dict[str, set[tuple[str, str]]] = {}
         for job in self.jobs:
             for upstream in job.upstream_jobs:
                 if upstream != job.urn and JobParts.of(job.urn).orchestrator != "airflow":

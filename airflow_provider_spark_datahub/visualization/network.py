@@ -173,19 +173,19 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
     tails, states, failures = names.tails(urns), _states(graph), graph.failures()
     links: list[Link] = []
-    users: dict[str, dict[str, GraphJob]] = {}
+    evidence: dict[str, list[_Evidence]] = {}
     for key, (sources, targets) in sides.items():
         links += [(keys[urn], key) for urn in sources]
         links += [(key, keys[urn]) for urn in targets]
-        for edge in jobs[key].evidence:
-            users.setdefault(edge[1:], {})[key] = jobs[key]
+        for urn, writes, found in _evidence(jobs[key]):
+            evidence.setdefault(urn, []).append((key, writes, found))
     columns = _Columns(graph, jobs, keys)
     boxes = {
         key: replace(
             _dataset_box(key, urn, names.of(urn), tails[urn]),
             columns=columns.of(urn),
             statements=columns.statements(urn),
-            evidence=tuple(_evidence(urn, users.get(urn, {}))),
+            evidence=tuple(evidence.get(urn, ())),
         )
         for urn, key in keys.items()
     }
@@ -194,18 +194,17 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     return Network(boxes, tuple(dict.fromkeys(links)), Layout.of(sizes, links), sizes, unfolded)
 
 
-def _evidence(urn: str, users: Mapping[str, GraphJob]) -> Iterator[_Evidence]:
-    for key, job in users.items():
-        if urn in job.outputs and f">{urn}" in job.evidence:
-            yield key, True, job.evidence[f">{urn}"]
-        if urn in job.inputs and f"<{urn}" in job.evidence:
-            # A job that is drawn write by write has the evidence of all of them.
-            written = {
-                query for output in job.outputs if (found := job.evidence.get(f">{output}")) for query in found.queries
-            }
-            evidence = job.evidence[f"<{urn}"]
-            queries = tuple(query for query in evidence.queries if query in written)
-            yield key, False, replace(evidence, queries=queries) if queries else evidence
+def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:
+    """Yield the datasets of the edges that have evidence, whether the job writes them, and the evidence."""
+    # A job that is drawn write by write has the evidence of all of its reads.
+    written = {query for found in job.outputs.values() if found for query in found.queries}
+    for urn, found in job.outputs.items():
+        if found:
+            yield urn, True, found
+    for urn, found in job.inputs.items():
+        if found:
+            queries = tuple(query for query in found.queries if query in written)
+            yield urn, False, replace(found, queries=queries) if queries else found
 
 
 def _sources(job: GraphJob) -> dict[str, None]:

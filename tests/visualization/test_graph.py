@@ -116,7 +116,7 @@ WHOLE = tables("graph")["test_the_edges_of_a_job"][1][1][0]
 def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
     info = Proposal("dataJob", JOB, "dataJobInfo", {"name": "My application"})
     [job] = build_graph([edges(WHOLE), info]).jobs
-    assert (job.name, job.inputs, job.outputs, job.upstream_jobs) == ("My application", (A,), (B,), (AIRFLOW_JOB,))
+    assert (job.name, [*job.inputs], [*job.outputs], job.upstream_jobs) == ("My application", [A], [B], (AIRFLOW_JOB,))
     [column] = job.columns
     assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
 
@@ -154,7 +154,7 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
 def test_a_malformed_proposal_is_skipped_and_reported(broken: list[Any]) -> None:
     graph = build_graph([*run("a"), edges(WHOLE), Proposal(*broken)])
     assert [node.name for node in graph.roots] == ["a"]
-    assert [(job.inputs, job.outputs) for job in graph.jobs] == [((A,), (B,))]
+    assert [([*job.inputs], [*job.outputs]) for job in graph.jobs] == [([A], [B])]
     assert len(graph.problems) == 1
     assert broken[1] in graph.problems[0]
 
@@ -204,7 +204,9 @@ def test_numbers_that_datahubs_models_cannot_have_are_left_out() -> None:
     graph = build_graph([*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), edges(lineage)])
     (root,) = graph.roots
     assert [(attempt.number, attempt.duration) for attempt in root.attempts()] == [(1, None)]
-    assert graph.jobs[0].evidence[f"<{A}"].more_queries == 0
+    evidence = graph.jobs[0].inputs[A]
+    assert evidence is not None
+    assert evidence.more_queries == 0
     assert graph.problems == (
         f"dataProcessInstanceRunEvent of {RUN.format('r')} skipped: timestampMillis is not an integer of 64 bits",
     )

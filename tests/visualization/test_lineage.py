@@ -18,7 +18,7 @@ UPWARDS, DOWNWARDS = set("│╵╯┤╰├┴┼"), set("│╷╮┤╭├┬
 
 
 def job(key: str, reads: str = "", writes: str = "") -> GraphJob:
-    return GraphJob(key, key, tuple(reads.split()), tuple(writes.split()))
+    return GraphJob(key, key, dict.fromkeys(reads.split()), dict.fromkeys(writes.split()))
 
 
 def drawn(jobs: list[GraphJob], width: int = 100) -> list[_Drawing]:
@@ -74,7 +74,7 @@ class Finger:
         return names[x + 2 * step, y]
 
 
-DATASETS = st.lists(st.integers(0, 9).map("d{}".format), max_size=4, unique=True).map(tuple)
+DATASETS = st.lists(st.integers(0, 9).map("d{}".format), max_size=4, unique=True).map(dict.fromkeys)
 SIDES = st.lists(st.tuples(DATASETS, DATASETS).filter(any), min_size=1, max_size=7)
 
 
@@ -83,7 +83,7 @@ SIDES = st.lists(st.tuples(DATASETS, DATASETS).filter(any), min_size=1, max_size
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(SIDES, st.sampled_from([60, 100, 160]))
 def test_every_job_is_joined_to_its_datasets_and_to_no_others(
-    sides: list[tuple[tuple[str, ...], tuple[str, ...]]], width: int
+    sides: list[tuple[dict[str, None], dict[str, None]]], width: int
 ) -> None:
     jobs = {f"j{number}": GraphJob(f"j{number}", f"j{number}", *side) for number, side in enumerate(sides)}
     joined = {}
