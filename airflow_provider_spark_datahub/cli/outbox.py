@@ -112,22 +112,27 @@ def emit(
 
     Exit status: 0, even if attempts run; 1 if anything else is left, or the outbox cannot be read; 2 for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
-    from airflow_provider_spark_datahub.task import recover_entry, remove_delivered_events
+    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
+    from airflow_provider_spark_datahub.task import drain
 
-    def finish(entry: Entry, followed: bool) -> Entry | None:
-        over = followed or (hours is not None and entry.age > hours * 3600)
-        return recover_entry(entry, Deadline.after(seconds), over=over, patient=True)
+    def gives_up(entry: Entry) -> bool:
+        return hours is not None and entry.age > hours * 3600
 
     wanted = _entry_filter(dag, run, task, only_for)
     limits = DrainLimits(max_seconds, seconds, max_entries)
     hours = console.parse_hours("--over-after", over_after)
     with _opened(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
-        from airflow_provider_spark_datahub.hooks.datahub import open_sink
+        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 
-        settled = remove_delivered_events
-        drained = Drain(opened, open_sink, limits, connection, wanted or None, finish, step, settled).run()
+        drained = drain(
+            opened,
+            airflow_connections(),
+            limits,
+            gives_up=gives_up,
+            connection=connection,
+            wanted=wanted or None,
+            progress=step,
+        ).run()
         stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
     if as_json:
         console.show_json(drained.to_obj())

@@ -11,9 +11,12 @@ from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
 from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
 from airflow_provider_spark_datahub.hooks.masking import hide_secrets, shown_secrets
-from airflow_provider_spark_datahub.hooks.storage import open_store
+from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
+from airflow_provider_spark_datahub.task import Connections
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery import CheckResult, ConnectionParts, Sink
     from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 
@@ -157,6 +160,13 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
         return sink_of(connection_id), None
     except (AirflowException, delivery.SinkSettingsError) as error:
         return None, f"connection {connection_id!r} cannot be used: {error}"
+
+
+def airflow_connections(
+    final_result: Callable[[AttemptKey], AttemptResult | None] = lambda _: None,
+) -> Connections:
+    """Return the access to Airflow's connections, with a way to ask for the results of task instances."""
+    return Connections(open_sink, open_outbox, final_result, open_store, s3_endpoint)
 
 
 def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> list[CheckResult]:

@@ -19,17 +19,16 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     AttemptRecord,
-    Drain,
     DrainLimits,
     EntryFilter,
     Outbox,
     OutboxRecords,
 )
 from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
-from airflow_provider_spark_datahub.hooks.datahub import open_sink
+from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.task import XCOM_KEY, drain_callbacks
+from airflow_provider_spark_datahub.task import XCOM_KEY, drain
 
 _DELIVERY_SECONDS = 20.0
 """Time for a delivery while a person waits for it."""
@@ -145,10 +144,10 @@ class LineageSource:
         """
         deadline, outbox = Deadline.after(_DELIVERY_SECONDS), self._outbox()
         instances = {key.instance for key in self._keys(scope)}
-        finish, settled = drain_callbacks(stored_result, _DELIVERY_SECONDS, lambda: deadline.expired)
         limits = DrainLimits(_DELIVERY_SECONDS, _DELIVERY_SECONDS / 2)
         names = [name for name in outbox.names() if name.instance in instances]
-        drained = Drain(outbox, open_sink, limits, finish=finish, settled=settled).run(names)
+        connections = airflow_connections(stored_result)
+        drained = drain(outbox, connections, limits, stopped=lambda: deadline.expired).run(names)
         # The same reason may have different details in brackets: numbers of requests, seconds.
         reasons = {problem.partition(" (")[0]: problem for problem in drained.problems}
         return " ".join(f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]])

@@ -61,28 +61,26 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxError: if the outbox cannot be opened.
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter
+        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter
         from airflow_provider_spark_datahub.hooks.airflow_context import final_result
-        from airflow_provider_spark_datahub.hooks.datahub import open_sink
+        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
         from airflow_provider_spark_datahub.hooks.metrics import gauge_outbox
         from airflow_provider_spark_datahub.hooks.storage import configured_outbox
-        from airflow_provider_spark_datahub.task import drain_callbacks
+        from airflow_provider_spark_datahub.task import drain
 
-        finish, settled = drain_callbacks(partial(final_result, context.get("ti")), self.entry_seconds)
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
         outbox = configured_outbox(self.outbox_location)
-        drained = Drain(
+        limits = DrainLimits(
+            seconds=None if self.max_seconds is None else float(self.max_seconds),
+            entry_seconds=self.entry_seconds,
+            entries=None if self.max_entries is None else int(self.max_entries),
+        )
+        drained = drain(
             outbox,
-            open_sink,
-            DrainLimits(
-                seconds=None if self.max_seconds is None else float(self.max_seconds),
-                entry_seconds=self.entry_seconds,
-                entries=None if self.max_entries is None else int(self.max_entries),
-            ),
+            airflow_connections(partial(final_result, context.get("ti"))),
+            limits,
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
-            finish=finish,
-            settled=settled,
         ).run()
         gauge_outbox(outbox)
         self.log.info("%s", drained.sentence)

@@ -332,8 +332,7 @@ class TaskLineage:
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
         """
         from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, final_result
-        from airflow_provider_spark_datahub.hooks.datahub import open_sink
-        from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
+        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 
         configured = configuration()
         given = dict(self._find_options())
@@ -344,8 +343,7 @@ class TaskLineage:
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = AttemptContext(self._context)
-        of_others = partial(final_result, self._context["ti"])
-        connections = task.Connections(open_sink, open_outbox, of_others, open_store, s3_endpoint)
+        connections = airflow_connections(partial(final_result, self._context["ti"]))
         self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
         if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)

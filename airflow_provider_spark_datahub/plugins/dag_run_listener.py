@@ -361,8 +361,9 @@ class _OutdatedEdges:
 
 def _deliver(end: _End, entry: Entry | None) -> None:
     from airflow_provider_spark_datahub.delivery import Deadline
-    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink, sink_of
+    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
+    from airflow_provider_spark_datahub.hooks.datahub import airflow_connections, sink_of
+    from airflow_provider_spark_datahub.task import drain
 
     if entry is None:
         with sink_of(end.connection) as sink:
@@ -370,7 +371,8 @@ def _deliver(end: _End, entry: Entry | None) -> None:
         if delivery.pending:
             log.warning("Could not deliver %s, and it is not in the outbox: %s", end, delivery.problem)
         return
-    drained = Drain(entry.outbox, open_sink, DrainLimits(entry_seconds=_DELIVERY_SECONDS)).run([entry.name])
+    limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
+    drained = drain(entry.outbox, airflow_connections(), limits).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Could not deliver %s: %s. It stays in the outbox.", end, "; ".join(drained.problems))
@@ -386,21 +388,19 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     """
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, EntryFilter, EntryName
+    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter, EntryName
     from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.task import drain_callbacks, event_bytes, is_ready, may_run
+    from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
+    from airflow_provider_spark_datahub.task import drain, event_bytes, is_ready, may_run
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
     of_run = EntryFilter((end.dag_id,), (end.run_id,))
-    finish, settled = drain_callbacks(lambda key: stored_result(key) or "FAILURE", _DELIVERY_SECONDS)
     others_may_run = False
 
-    def finish_small(entry: Entry, followed: bool) -> Entry | None:
+    def converts(entry: Entry) -> bool:
         # Leave a large conversion to a task: here it would slow down the scheduler.
-        is_now = at_last or not may_run(entry.manifest)
-        return finish(entry, followed) if is_now and event_bytes(entry) <= _CONVERTED_BYTES else None
+        return (at_last or not may_run(entry.manifest)) and event_bytes(entry) <= _CONVERTED_BYTES
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run
@@ -411,7 +411,8 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
         return is_now
 
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
-    drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish_small, settled=settled).run(names)
+    connections = airflow_connections(lambda key: stored_result(key) or "FAILURE")
+    drained = drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
     log.debug("Drained the entries that tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
     if others_may_run and not at_last:
         again = partial(_deliver_rest_of_run, end, outbox, at_last=True)

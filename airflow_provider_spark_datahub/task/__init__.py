@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         LineageOptions,
         OptionError,
     )
-    from .recovery import drain_callbacks, event_bytes, is_ready, may_run, recover_entry, remove_delivered_events
+    from .recovery import drain, event_bytes, is_ready, may_run, recover_entry, remove_delivered_events
     from .report import XCOM_KEY, LineageReport
     from .running import RunningAttempt
 else:
@@ -32,7 +32,7 @@ else:
             "ended": "AttemptEnd EndedAttempt",
             "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
             "UNNAMED_APPLICATION",
-            "recovery": "drain_callbacks event_bytes is_ready may_run recover_entry remove_delivered_events",
+            "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
             "running": "RunningAttempt",
         },

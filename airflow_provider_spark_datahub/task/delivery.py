@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.recovery import (
     RecoveryError,
-    drain_callbacks,
+    drain,
     is_ready,
     recover_entry,
     remove_delivered_events,
@@ -140,7 +140,7 @@ class TaskDelivery:
         :param stopped: True begins no further conversion.
         :raises OSError: if the outbox refuses, or does not answer.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
+        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
 
         outbox, digest = self._connections.outbox(self._options), EntryName.connection_hash(self._options.connection)
         # The last delivery begins within the first half of it.
@@ -164,10 +164,8 @@ class TaskDelivery:
         def is_wanted(manifest: Manifest) -> bool:
             return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, is_over)
 
-        finish, settled = drain_callbacks(self._connections.final_result, self._options.timeout, stopped)
         limits = DrainLimits(self._options.timeout, self._options.timeout)
-        open_sink = self._connections.open_sink
-        drained = Drain(outbox, open_sink, limits, wanted=is_wanted, finish=finish, settled=settled).run(names)
+        drained = drain(outbox, self._connections, limits, stopped=stopped, wanted=is_wanted).run(names)
         log.debug("What other tasks of the DAG left: %s", drained.sentence)
 
     # -- through the outbox
@@ -356,7 +354,7 @@ class TaskDelivery:
 
     def forward_raw_events(self, deadline: Deadline) -> None:
         """Deliver the raw events of this attempt, and those that earlier attempts left in the outbox."""
-        from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits
+        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
 
         if self._options.openlineage_connection is None:
             return
@@ -367,7 +365,7 @@ class TaskDelivery:
             outbox.deadline = deadline
             names = [name for name in outbox.names(self._key.instance) if name.connection == digest]
             limits = DrainLimits(seconds=seconds, entry_seconds=max(seconds, 0.1))
-            drained = Drain(outbox, self._connections.open_sink, limits).run(names)
+            drained = drain(outbox, self._connections, limits).run(names)
         except OSError as error:
             self._warn_of_backend(str(error))
             return

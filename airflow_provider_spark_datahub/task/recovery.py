@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport
@@ -21,7 +21,8 @@ from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Entry, Manifest
+    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, Manifest, Outbox
+    from airflow_provider_spark_datahub.task.options import Connections
 
 log = logging.getLogger(__name__)
 
@@ -176,34 +177,42 @@ def may_run(manifest: Manifest) -> bool:
     return False
 
 
-def drain_callbacks(
-    final_result: Callable[[AttemptKey], AttemptResult | None],
-    seconds: float,
+def drain(
+    outbox: Outbox,
+    connections: Connections,
+    limits: DrainLimits,
+    *,
     stopped: Callable[[], bool] = lambda: False,
-) -> tuple[Callable[[Entry, bool], Entry | None], Callable[[Entry], None]]:
-    """Return the callbacks of a drain: to convert the events of an unfinished entry, and to remove delivered events.
+    converts: Callable[[Entry], bool] = lambda _: True,
+    gives_up: Callable[[Entry], bool] = lambda _: False,
+    **selection: Any,
+) -> Drain:
+    """Return a drain that converts the events of killed attempts, and removes events whose lineage is delivered.
 
-    :param final_result: see :class:`~airflow_provider_spark_datahub.task.options.Connections`.
-    :param seconds: time for the conversion of one entry; a large event file has more.
+    :param limits: for the conversion of one entry as for its delivery; a large event file has more time.
     :param stopped: when it returns True, no further conversion begins, and the current one ends.
+    :param converts: returns whether the events of an entry may be converted now.
+    :param gives_up: returns whether an attempt counts as over although nothing shows its end.
+    :param selection: ``connection``, ``wanted`` and ``progress`` of :class:`.Drain`.
     """
+    from airflow_provider_spark_datahub.delivery.outbox import Drain
 
     def clock() -> float:
         return math.inf if stopped() else time.monotonic()
 
     def finish(entry: Entry, followed: bool) -> Entry | None:
-        if stopped():
+        if stopped() or not converts(entry):
             return None
-        deadline = Deadline(time.monotonic() + seconds, clock)
+        deadline = Deadline(time.monotonic() + limits.entry_seconds, clock)
         known: list[AttemptResult] = []
 
         def ask(key: AttemptKey) -> bool:
-            known.extend(filter(None, [final_result(key)]))
+            known.extend(filter(None, [connections.final_result(key)]))
             return bool(known)
 
-        over = followed or is_ready(entry.manifest, ask)
+        over = followed or gives_up(entry) or is_ready(entry.manifest, ask)
         # Airflow's result is that of the last attempt.
         is_last = bool(known) and not entry.outbox.receipts.find(entry.name, entry.manifest)[1]
         return recover_entry(entry, deadline, over=over, patient=True, result=known[0] if is_last else "FAILURE")
 
-    return finish, remove_delivered_events
+    return Drain(outbox, connections.open_sink, limits, finish=finish, settled=remove_delivered_events, **selection)

@@ -22,7 +22,7 @@ from sqlalchemy.pool import StaticPool
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
-from airflow_provider_spark_datahub.hooks import lineage_source
+from airflow_provider_spark_datahub.hooks import datahub, lineage_source
 from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
 from airflow_provider_spark_datahub.task import XCOM_KEY
@@ -144,7 +144,7 @@ def test_a_delivery_that_fails_gives_each_reason_once(
         def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
             record.stop(next(reasons))
 
-    monkeypatch.setattr(lineage_source, "open_sink", lambda _: (Refusing(), None))
+    monkeypatch.setattr(datahub, "open_sink", lambda _: (Refusing(), None))
     settled = "0 entries settled (0 proposals delivered, 0 rejected), 3 pending."
     refused = "DataHub is not available (Connection refused, 4 requests)."
     assert LineageSource().deliver(Scope("shop", "monday")) == f"{settled} {refused}"

@@ -22,9 +22,8 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task import attempt, delivery, earlier, recovery, submitted
 from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -296,6 +295,12 @@ def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch
     assert report.warnings == [f"cannot remove the event file {path}: Permission denied"]
 
 
+def drain(one: Try, result: AttemptResult) -> None:
+    """Drain the outbox after Airflow is done with the attempt."""
+    connections = replace(one.lineage.connections, final_result=lambda _: result)
+    recovery.drain(outbox_at(one.folder / "outbox"), connections, DrainLimits()).run()
+
+
 @contextlib.contextmanager
 def disk_hangs(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, path: Path) -> Iterator[None]:
     """Let a function of files hang at one path while the body runs."""
@@ -381,10 +386,7 @@ def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
     if drained:
         one.sink_file.rmdir()
         monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
-        finish, settled = recovery.drain_callbacks(lambda _: "FAILURE", 60.0)
-        Drain(
-            outbox_at(tmp_path / "outbox"), lambda _: (FileSink(one.sink_file), None), finish=finish, settled=settled
-        ).run()
+        drain(one, "FAILURE")
     results = [
         (event["aspect"]["json"]["result"]["type"])
         for event in one.delivered
@@ -439,9 +441,7 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     before = len(one.delivered)
     monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
     monkeypatch.setattr(submitted.UnfinishedAttempt, "runs_here", False)
-    finish, settled = recovery.drain_callbacks(lambda _: known, 60.0)
-    sink = FileSink(one.sink_file)
-    Drain(outbox_at(tmp_path / "outbox"), lambda _: (sink, None), finish=finish, settled=settled).run()
+    drain(one, known)
     assert entries(tmp_path) == []
     results = {
         event["aspect"]["json"]["result"]["type"]
