@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -20,7 +21,6 @@ OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 TRANSPORT = "spark.openlineage.transport"
-CLASS_PATH = "spark.driver.extraClassPath"
 
 LINEAGE = LineageInjection(
     events_file="/events/try1.ndjson",
@@ -32,148 +32,53 @@ LINEAGE = LineageInjection(
 )
 
 
-def properties_of(submission: Submission, lineage: LineageInjection = LINEAGE) -> dict[str, object]:
-    return dict(inject(submission, lineage).submission.properties)
-
-
-def transport_of(properties: dict[str, str], *, defaults: dict[str, str] | None = None) -> dict[str, object]:
-    """Return the transport properties of a job that has these, without their common prefix."""
-    injected = properties_of(Submission(properties, base_properties=defaults or {}))
-    return {name.removeprefix(f"{TRANSPORT}."): value for name, value in injected.items() if name.startswith(TRANSPORT)}
-
-
-def test_a_plain_job_gets_listener_transport_parents_and_jar() -> None:
-    injection = inject(Submission(), LINEAGE)
-    assert injection.submission == Submission(
-        {
-            "spark.extraListeners": LISTENER,
-            "spark.driver.extraJavaOptions": ADD_OPENS,
-            "spark.openlineage.transport.type": "file",
-            "spark.openlineage.transport.location": "/events/try1.ndjson",
-            "spark.openlineage.parentJobNamespace": "airflow",
-            "spark.openlineage.parentJobName": "shop.build",
-            "spark.openlineage.parentRunId": "01990000-0000-7000-8000-000000000001",
-            "spark.openlineage.rootParentJobNamespace": "airflow",
-            "spark.openlineage.rootParentJobName": "shop",
-            "spark.openlineage.rootParentRunId": "01990000-0000-7000-8000-000000000000",
-            "spark.openlineage.namespace": "analytics",
-            "spark.openlineage.facets.spark.logicalPlan.disabled": "false",
-            "spark.openlineage.facets.debug.disabled": "true",
-            "spark.jars": OURS,
-        }
-    )
-    assert (injection.users_parent, injection.users_transport) == (False, False)
-
-
-def test_minimal_lineage_sets_nothing_else() -> None:
-    least = replace(LINEAGE, root=None, namespace=None, facets={}, jar=JarChoice())
-    properties = properties_of(Submission(), least)
-    assert not [name for name in properties if "rootParent" in name or "facets" in name or "jars" in name]
-    assert "spark.openlineage.namespace" not in properties
-
-
-@cases("capture")
-def test_listener_is_appended_once(conf: str | None, base: str | None, listeners: str) -> None:
-    name = "spark.extraListeners"
-    submission = Submission({} if conf is None else {name: conf}, base_properties={} if base is None else {name: base})
-    assert properties_of(submission)[name] == listeners
-
-
-@cases("capture")
-def test_java_options_are_extended_once(conf: str | None, base: str | None, options: str) -> None:
-    name = "spark.driver.extraJavaOptions"
-    submission = Submission({} if conf is None else {name: conf}, base_properties={} if base is None else {name: base})
-    assert properties_of(submission)[name] == options
-
-
-@pytest.mark.parametrize("kind", ["jars", "packages"])
-@cases("capture")
-def test_jars_and_packages_are_merged_where_spark_looks(
-    kind: str, option: str | None, conf: str | None, base: str | None, new_option: str | None, new_conf: str | None
-) -> None:
-    name = {"jars": "spark.jars", "packages": "spark.jars.packages"}[kind]
-    submission = Submission(
-        {name: conf} if conf else {},
-        jars=option if kind == "jars" else None,
-        packages=option if kind == "packages" else None,
-        base_properties={name: base} if base else {},
-    )
-    choice = JarChoice(jars=("ours",)) if kind == "jars" else JarChoice(packages=("ours",))
-    result = inject(submission, replace(LINEAGE, jar=choice)).submission
-    assert (result.jars if kind == "jars" else result.packages) == new_option
-    assert result.properties.get(name) == new_conf
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"spark.openlineage.parentRunId": "01980000-0000-7000-8000-000000000009"},
-        {"spark.openlineage.context": '{"parent": {"run": {}, "job": {}}}'},
-    ],
-)
-@pytest.mark.parametrize("in_defaults", [False, True])
-def test_parent_run_of_the_user_is_left_alone(properties: dict[str, str], in_defaults: bool) -> None:
-    submission = Submission(base_properties=properties) if in_defaults else Submission(properties)
-    injection = inject(submission, LINEAGE)
-    assert injection.users_parent
-    parents = {name for name in injection.submission.properties if "arent" in name}
-    assert parents == ({name for name in properties if "arent" in name} if not in_defaults else set())
-
-
-@pytest.mark.parametrize(
-    ("submission", "option", "in_conf"),
-    [
-        (Submission(), None, OURS),
-        (Submission({CLASS_PATH: "/conf:/a.jar"}), None, f"/conf:/a.jar:{OURS}"),
-        (Submission(base_properties={CLASS_PATH: "/a.jar"}), None, f"/a.jar:{OURS}"),
-        (Submission({CLASS_PATH: "/hidden"}, driver_class_path="/lib/*"), f"/lib/*:{OURS}", "/hidden"),
-    ],
-)
-def test_class_path_of_the_user_comes_before_ours(submission: Submission, option: str | None, in_conf: str) -> None:
-    result = inject(submission, replace(LINEAGE, jar=JarChoice(class_path=(OURS,)))).submission
-    assert (result.driver_class_path, result.properties[CLASS_PATH]) == (option, in_conf)
-    assert "spark.jars" not in result.properties
-
-
-def test_parent_without_a_run_is_completed_by_ours() -> None:
-    properties = properties_of(Submission({"spark.openlineage.parentJobName": "stale"}))
-    assert properties["spark.openlineage.parentJobName"] == "shop.build"
-
-
-def test_namespace_and_facets_of_the_user_win() -> None:
-    users: dict[str, object] = {"spark.openlineage.namespace": "theirs"}
-    base = {"spark.openlineage.facets.debug.disabled": "false"}
-    properties = properties_of(Submission(users, base_properties=base))
-    assert properties["spark.openlineage.namespace"] == "theirs"
-    assert "spark.openlineage.facets.debug.disabled" not in properties
-
-
-def test_values_of_other_types_stay_as_they_are() -> None:
-    users: dict[str, object] = {"spark.a": 1, "spark.b": True, "spark.c": None, "spark.d": ["x"]}
-    properties = properties_of(Submission(users))
-    assert {name: properties[name] for name in users} == users
-    assert all(properties[name] is users[name] for name in users)
-
-
-COMPOSITE = {
-    "type": "composite",
-    "continueOnFailure": "true",
-    "transports.airflow_datahub.type": "file",
-    "transports.airflow_datahub.location": "/events/try1.ndjson",
+PLAIN = {
+    "spark.extraListeners": LISTENER,
+    "spark.driver.extraJavaOptions": ADD_OPENS,
+    f"{TRANSPORT}.type": "file",
+    f"{TRANSPORT}.location": "/events/try1.ndjson",
+    "spark.openlineage.parentJobNamespace": "airflow",
+    "spark.openlineage.parentJobName": "shop.build",
+    "spark.openlineage.parentRunId": "01990000-0000-7000-8000-000000000001",
+    "spark.openlineage.rootParentJobNamespace": "airflow",
+    "spark.openlineage.rootParentJobName": "shop",
+    "spark.openlineage.rootParentRunId": "01990000-0000-7000-8000-000000000000",
+    "spark.openlineage.namespace": "analytics",
+    "spark.openlineage.facets.spark.logicalPlan.disabled": "false",
+    "spark.openlineage.facets.debug.disabled": "true",
+    "spark.jars": OURS,
 }
 
 
-def test_transport_of_the_user_becomes_a_member_beside_ours() -> None:
-    users = {f"{TRANSPORT}.type": "kafka", f"{TRANSPORT}.topicName": "t", f"{TRANSPORT}.properties.acks": "all"}
-    members = {
-        "transports.users.type": "kafka",
-        "transports.users.topicName": "t",
-        "transports.users.properties.acks": "all",
-    }
-    leftovers = {"topicName": "t", "properties.acks": "all"}
-    assert transport_of(users) == COMPOSITE | members | leftovers
-    assert transport_of({}, defaults=users) == COMPOSITE | members
-    assert inject(Submission(users), LINEAGE).users_transport
+def full(value: Any) -> Any:
+    """Return a value of the table with the names that it shortens."""
+    if isinstance(value, dict):
+        return {full(key): full(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    value = f"{TRANSPORT}.{value.removeprefix('transport.')}" if value.startswith("transport.") else value
+    return value.replace("<listener>", LISTENER).replace("<opens>", ADD_OPENS)
+
+
+@cases("injections")
+def test_ours_is_added_to_the_users_own(
+    job: dict[str, Any], lineage: dict[str, Any], changed: dict[str, Any], others: dict[str, Any]
+) -> None:
+    job = {name: full(value) for name, value in job.items()}
+    if "jar" in lineage:
+        lineage = {**lineage, "jar": JarChoice(**{kind: tuple(paths) for kind, paths in lineage["jar"].items()})}
+    injection = inject(Submission(**job), replace(LINEAGE, **lineage))
+    differing = full(changed)
+    removed = {name for name, value in differing.items() if value is None}
+    # Without a value of ours, the user's own stays.
+    ours = {name: value for name, value in {**PLAIN, **differing}.items() if name not in removed}
+    assert injection.submission.properties == {**job.get("properties", {}), **ours}
+    others = {**others, "private": frozenset(map(full, others.get("private", ())))}
+    for name in ("jars", "packages", "driver_class_path", "private", "base_properties"):
+        expected = others.get(name, job.get(name, {} if name == "base_properties" else None))
+        assert getattr(injection.submission, name) == expected, name
+    flags = (others.get("users_parent", False), others.get("users_transport", False))
+    assert (injection.users_parent, injection.users_transport) == flags
 
 
 def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
@@ -189,27 +94,12 @@ def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
     assert inject(Submission(), LINEAGE).secrets == ()
 
 
-def test_transport_in_conf_replaces_that_of_the_defaults_key_by_key() -> None:
-    defaults = {f"{TRANSPORT}.type": "file", f"{TRANSPORT}.location": "/default"}
-    transport = transport_of({f"{TRANSPORT}.location": "/conf"}, defaults=defaults)
-    assert (transport["transports.users.type"], transport["transports.users.location"]) == ("file", "/conf")
-
-
-def test_composite_transport_of_the_user_gets_one_more_member() -> None:
-    users = {
-        f"{TRANSPORT}.type": "composite",
-        f"{TRANSPORT}.transports.marquez.type": "http",
-        f"{TRANSPORT}.transports.marquez.headers.X-A": "1",
-    }
-    marquez = {"transports.marquez.type": "http", "transports.marquez.headers.X-A": "1"}
-    assert transport_of(users) == COMPOSITE | marquez
-    assert transport_of(users | {f"{TRANSPORT}.continueOnFailure": "false"})["continueOnFailure"] == "false"
-
-
 @cases("capture")
 def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[str, str]) -> None:
-    transport = transport_of({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url})
-    prefix = "transports.users."
+    transport = inject(
+        Submission({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url}), LINEAGE
+    ).submission.properties
+    prefix = f"{TRANSPORT}.transports.users."
     assert {name.removeprefix(prefix): value for name, value in transport.items() if name.startswith(prefix)} == {
         "type": "http",
         **understood,
@@ -240,14 +130,6 @@ def test_a_value_that_no_command_line_takes_is_refused() -> None:
     assert inject(others, on_class_path).submission.jars == jars
     with pytest.raises(InjectionError, match="parentJobName for the listener holds a NUL"):
         inject(Submission(), replace(LINEAGE, parent=ParentRun("airflow", "a\0b", "id")))
-
-
-def test_blank_transport_properties_are_ignored() -> None:
-    assert transport_of({f"{TRANSPORT}.type": " ", f"{TRANSPORT}.url": ""}) == {
-        "type": "file",
-        "location": "/events/try1.ndjson",
-        "url": "",
-    }
 
 
 names = st.sampled_from(
