@@ -66,7 +66,8 @@ def test_ours_is_added_to_the_users_own(
 ) -> None:
     job = {name: full(value) for name, value in job.items()}
     if "jar" in lineage:
-        lineage = {**lineage, "jar": JarChoice(**{kind: tuple(paths) for kind, paths in lineage["jar"].items()})}
+        jar: dict[str, Any] = {kind: tuple(paths) for kind, paths in lineage["jar"].items()}
+        lineage = {**lineage, "jar": JarChoice(**jar)}
     injection = inject(Submission(**job), replace(LINEAGE, **lineage))
     differing = full(changed)
     removed = {name for name, value in differing.items() if value is None}
