@@ -126,10 +126,15 @@ class RunNode:
         return self.events[0].time if self.events else self.created
 
     @property
+    def state(self) -> str:
+        """The state of the last attempt; empty without one."""
+        attempts = self.attempts()
+        return attempts[-1].state if attempts else ""
+
+    @property
     def error(self) -> str | None:
         """Spark's message about the run's failure, in one or more lines; ``None`` without a failure or a message."""
-        attempts = self.attempts()
-        failed = bool(attempts) and attempts[-1].state not in ("SUCCESS", "RUNNING", "SKIPPED")
+        failed = self.state not in ("", "SUCCESS", "RUNNING", "SKIPPED")
         return self.properties.get("errorMessage", "").strip() or None if failed else None
 
     @property
@@ -387,12 +392,10 @@ class Graph:
             return f"none of {counted(self.read, 'proposal')} can be read."
         return f"{counted(self.read, 'proposal')}, but none of a run or of what a job reads and writes."
 
-    def failures(self) -> dict[str, str]:
-        """Return the one-line reason of the last failed run of each DataFlow or DataJob, by its URN."""
-        failed = sorted(
-            (run.started or 0, run.template, run.reason) for run in self.runs() if run.template and run.error
-        )
-        return {template: reason for _, template, reason in failed}
+    def last_runs(self) -> dict[str, RunNode]:
+        """Return the last run of each DataFlow or DataJob that has begun, by its URN."""
+        begun = sorted((run for run in self.runs() if run.events), key=lambda run: run.started or 0)
+        return {run.template: run for run in begun if run.template}
 
     def runs(self) -> Iterable[RunNode]:
         """Yield every run, parents first."""

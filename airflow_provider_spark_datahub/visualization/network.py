@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
-from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob
+from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob, RunNode
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     JobParts,
@@ -171,7 +171,7 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
     urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
     keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
-    tails, states, failures = names.tails(urns), _states(graph), graph.failures()
+    tails, last_runs = names.tails(urns), graph.last_runs()
     links: list[Link] = []
     evidence: dict[str, list[_Evidence]] = {}
     for key, (sources, targets) in sides.items():
@@ -189,7 +189,7 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
         )
         for urn, key in keys.items()
     }
-    boxes |= {key: _job_box(key, job, states.get(job.urn, ""), failures.get(job.urn, "")) for key, job in jobs.items()}
+    boxes |= {key: _job_box(key, job, last_runs.get(job.urn)) for key, job in jobs.items()}
     sizes = {key: box.size(unfolded=unfolded) for key, box in boxes.items()}
     return Network(boxes, tuple(dict.fromkeys(links)), Layout.of(sizes, links), sizes, unfolded)
 
@@ -216,13 +216,6 @@ def _targets(job: GraphJob) -> dict[str, None]:
     return dict.fromkeys([*job.outputs, *(lineage.output.dataset for lineage in job.columns)])
 
 
-def _states(graph: Graph) -> dict[str, str]:
-    """Return the result of each job's last run."""
-    attempted = ((run, attempts[-1].state) for run in graph.runs() if (attempts := run.attempts()))
-    states = sorted((run.started or 0, state, run.template) for run, state in attempted if run.template)
-    return {template: state for _, state, template in states}
-
-
 def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
     if tail == name.text:
         tail = name.name
@@ -233,14 +226,14 @@ def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
     return Box(key, urn, title, note, name.text, parts[0] if parts else "")
 
 
-def _job_box(key: str, job: GraphJob, state: str, error: str) -> Box:
+def _job_box(key: str, job: GraphJob, last_run: RunNode | None) -> Box:
     name = harmless(job.name)
     orchestrator, flow, job_id = JobParts.of(job.urn)
     flow_note = None if job_id is None or flow in (job.name, job.name.rsplit(" ", 1)[0]) else flow
     note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), flow_note) if part)
-    state = harmless(state)[:12]
+    state = harmless(last_run.state)[:12] if last_run else ""
     note = _cut(f"{note} · {state}" if state else note, _NOTE_SIZE)
-    reason = harmless(error) if state == "FAILURE" else ""
+    reason = harmless(last_run.reason) if last_run and state == "FAILURE" else ""
     return Box(key, job.urn, _cut(name, _TITLE_SIZE), note, name, state=state, error=reason)
 
 

@@ -197,8 +197,7 @@ def _counts(graph: Graph, network: Network) -> Markup:
 
 
 def _fails(item: TreeItem) -> bool:
-    attempts = [item.attempt] if item.attempt else item.run.attempts()[-1:]
-    return any(attempt.state == "FAILURE" for attempt in attempts)
+    return (item.attempt or item.run).state == "FAILURE"
 
 
 def _failure(roots: Iterable[TreeItem]) -> TreeItem | None:
