@@ -126,7 +126,6 @@ _AIRFLOW_RUN_TYPES: dict[str, RunType] = {
     **dict.fromkeys(("manual", "operator_triggered"), "BATCH_AD_HOC"),
     **dict.fromkeys(("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"),
 }
-_SPARK_APPLICATION = "spark_applicationDetails"
 # Spark's pages of an application. The history server's page outlives the application, the driver's own does not.
 _SPARK_PAGES = ("historyUrl", "proxyUrl", "uiWebUrl")
 _APPLICATION_PROPERTIES = {
@@ -138,9 +137,9 @@ _APPLICATION_PROPERTIES = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunDetails:
-    """Details of a run from its facets. Events share them, so they must not change once they are read.
+    """Details of a run from its facets, which events share.
 
     :param url: page of the run in the system that ran it.
     :param attempt: the attempt's number, from 1.
@@ -183,43 +182,34 @@ class RunDetails:
         :param own: details of the application's own run. Only its attempt and its upstream runs count.
         :param others: details of its other runs, by priority, for the details that its own run lacks.
         """
-        merged = replace(own or NO_DETAILS)
-        for other in others:
-            if other is not None:
-                merged.url = merged.url or other.url
-                merged.run_type = merged.run_type or other.run_type
-                merged.interval = merged.interval or other.interval
-                merged.properties = other.properties | merged.properties
-        return merged
+        known: RunDetails | None = None
+        for details in (*reversed([*others]), own):
+            known = RunDetails.updated(known, details)
+        own = own or NO_DETAILS
+        return replace(known or NO_DETAILS, attempt=own.attempt, upstream_runs=own.upstream_runs)
 
 
 NO_DETAILS = RunDetails()
 
 
 def _details(facets: Facets) -> RunDetails | None:
-    names = [name for name in facets.facets if name in _READERS]
-    if not names:
-        return None
-    if names == [_SPARK_APPLICATION]:
-        return _application(facets.text(_SPARK_APPLICATION))
-    details = RunDetails()
-    for name, read in _READERS.items():
-        if name in names:
-            read(details, facets[name])
+    details: RunDetails | None = None
+    for name in _READERS:
+        if name in facets.facets:
+            details = RunDetails.updated(details, _of_facet(name, facets.text(name)))
+    if details is not None and details.run_type is None and "nominalTime" in facets:
+        return replace(details, run_type="BATCH_SCHEDULED")
     return details
 
 
 @lru_cache(maxsize=256)
-def _application(facet: bytes) -> RunDetails:
-    """Read the facet once: the queries of an application repeat it byte by byte."""
-    details = RunDetails()
-    _spark_application(details, as_object(facet))
-    return details
+def _of_facet(name: str, text: bytes) -> RunDetails:
+    """Read a facet once: the queries of an application repeat it byte by byte."""
+    return _READERS[name](as_object(text))
 
 
-def _nominal_time(known: RunDetails, facet: JsonObject) -> None:
-    known.interval = _interval(facet.get("nominalStartTime"), facet.get("nominalEndTime")) or known.interval
-    known.run_type = known.run_type or "BATCH_SCHEDULED"
+def _nominal_time(facet: JsonObject) -> RunDetails:
+    return RunDetails(interval=_interval(facet.get("nominalStartTime"), facet.get("nominalEndTime")))
 
 
 def _interval(start: object, end: object) -> DataInterval | None:
@@ -227,48 +217,40 @@ def _interval(start: object, end: object) -> DataInterval | None:
     return DataInterval(start_ms, end_ms) if start_ms is not None and end_ms is not None else None
 
 
-def _spark_application(known: RunDetails, facet: JsonObject) -> None:
-    known.url = next((url for page in _SPARK_PAGES if (url := _url(facet.get(page)))), known.url)
-    known.properties |= _plain(facet, _APPLICATION_PROPERTIES)
+def _spark_application(facet: JsonObject) -> RunDetails:
+    url = next((url for page in _SPARK_PAGES if (url := _url(facet.get(page)))), "")
+    return RunDetails(url=url, properties=_plain(facet, _APPLICATION_PROPERTIES))
 
 
-def _airflow(known: RunDetails, facet: JsonObject) -> None:
+def _airflow(facet: JsonObject) -> RunDetails:
     task_instance, dag_run = as_object(facet.get("taskInstance")), as_object(facet.get("dagRun"))
-    known.url = _url(task_instance.get("log_url")) or known.url
     attempt = task_instance.get("try_number")
-    if type(attempt) is int and 0 < attempt <= _MAX_INT:
-        known.attempt = attempt
-    known.run_type = _AIRFLOW_RUN_TYPES.get(as_text(dag_run.get("run_type")), known.run_type)
-    interval = _interval(dag_run.get("data_interval_start"), dag_run.get("data_interval_end"))
-    known.interval = interval or known.interval
+    return RunDetails(
+        url=_url(task_instance.get("log_url")),
+        attempt=attempt if type(attempt) is int and 0 < attempt <= _MAX_INT else None,
+        run_type=_AIRFLOW_RUN_TYPES.get(as_text(dag_run.get("run_type"))),
+        interval=_interval(dag_run.get("data_interval_start"), dag_run.get("data_interval_end")),
+    )
 
 
-def _error(known: RunDetails, facet: JsonObject) -> None:
+def _error(facet: JsonObject) -> RunDetails:
     message = as_text(facet.get("message")).strip()
-    if message:
-        known.properties["errorMessage"] = redact_text(message)
+    return RunDetails(properties={"errorMessage": redact_text(message)} if message else {})
 
 
-def _plain_properties(**names: str) -> Callable[[RunDetails, JsonObject], None]:
-    def read(known: RunDetails, facet: JsonObject) -> None:
-        known.properties |= _plain(facet, names)
-
-    return read
+def _plain_properties(**names: str) -> Callable[[JsonObject], RunDetails]:
+    return lambda facet: RunDetails(properties=_plain(facet, names))
 
 
-def _tags(known: RunDetails, facet: JsonObject) -> None:
-    for tag in as_objects(facet.get("tags")):
-        key = as_text(tag.get("key")).strip()
-        value = _plain(tag, {"value": key})
-        if key and value:
-            known.properties[key] = redact(key, value[key])
+def _tags(facet: JsonObject) -> RunDetails:
+    tags = ((as_text(tag.get("key")).strip(), _plain(tag, {"value": "value"})) for tag in as_objects(facet.get("tags")))
+    return RunDetails(properties={key: redact(key, plain["value"]) for key, plain in tags if key and plain})
 
 
-def _dependencies(known: RunDetails, facet: JsonObject) -> None:
-    for job in as_objects(facet.get("upstream")):
-        run_id = as_text(as_object(job.get("run")).get("runId")).strip().lower()
-        if run_id:
-            known.upstream_runs[run_id] = None
+def _dependencies(facet: JsonObject) -> RunDetails:
+    runs = (as_object(job.get("run")) for job in as_objects(facet.get("upstream")))
+    ids = (as_text(run.get("runId")).strip().lower() for run in runs)
+    return RunDetails(upstream_runs=dict.fromkeys(run_id for run_id in ids if run_id))
 
 
 def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
@@ -285,8 +267,8 @@ def _url(value: object) -> str:
 # The largest ``int`` of DataHub's aspects.
 _MAX_INT = 2**31 - 1
 # If several facets have the same detail, the last one counts.
-_READERS: dict[str, Callable[[RunDetails, JsonObject], None]] = {
-    _SPARK_APPLICATION: _spark_application,
+_READERS: dict[str, Callable[[JsonObject], RunDetails]] = {
+    "spark_applicationDetails": _spark_application,
     "spark.exception": _error,
     "errorMessage": _error,
     "externalQuery": _plain_properties(externalQueryId="externalQueryId", source="externalQuerySource"),
