@@ -18,6 +18,7 @@ from filelock import FileLock
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.sinks import FileSink
+from tests.cases import cases
 from tests.delivery.samples import append_one_by_one, dataset_urn, job_urn, patch, upsert, upserts
 from tests.patience import HANGS, not_outlasting
 
@@ -154,20 +155,7 @@ def test_a_last_line_without_line_end_is_complete(tmp_path: Path) -> None:
     assert sorted(each.suffix for each in tmp_path.iterdir() if "lock" not in each.name) == [".jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("out.json", "precious text\n"),
-        ("out.json", '{"entityType": "dataJob"}'),
-        ("out.json", '[\n{"name": "Ann"}\n]\n'),
-        ("out.json", "[1, 2, 3]"),
-        ("out.json", '[{"entityType": "dataJob"}, 5'),
-        ("out.jsonl", "precious text\n"),
-        ("out.jsonl", '{"name": "Ann"}\n'),
-        ("out.jsonl", "[\n"),
-        ("out.jsonl", '{"ent": '),
-    ],
-)
+@cases("file")
 def test_a_foreign_file_is_not_touched(tmp_path: Path, name: str, content: str) -> None:
     path = tmp_path / name
     path.write_text(content)

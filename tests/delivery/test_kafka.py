@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSink
+from tests.cases import cases
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.patience import BUDGETS, within
@@ -106,15 +107,7 @@ def test_an_untrusted_certificate_is_reported(target: Target) -> None:
     assert "certificate verify failed" in str(delivery.problem)
 
 
-@pytest.mark.parametrize(
-    ("connection", "words"),
-    [
-        ({"producer_config": {"linger.mss": 5}}, 'No such configuration property: "linger.mss"'),
-        ({"producer_config": {"oauth_cb": "no_such_module:get"}}, "no_such_module"),
-        ({"schema_registry_config": {"tiemout": 5}}, "Unrecognized properties: tiemout"),
-        ({"schema_registry_config": {"ssl.ca.location": "/no/such.pem"}}, "No such file"),
-    ],
-)
+@cases("kafka")
 def test_an_unknown_client_option_is_reported(target: Target, connection: dict[str, Any], words: str) -> None:
     delivery = target.sink(**connection).deliver(upserts(3), Deadline.after(20))
     assert len(delivery.pending) == 3
@@ -164,15 +157,7 @@ def test_a_check_writes_nothing(target: Target) -> None:
     assert f"{target.topic}-value" not in target.registry.subjects()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"topic": "no-such-topic"}, "(Broker: Unknown topic or partition)"),
-        ({"host": "127.0.0.1:1"}, "is not available (127.0.0.1:1/bootstrap"),
-        ({"schema_registry_url": "http://127.0.0.1:1"}, "is not available (its schema registry: "),
-        ({"producer_config": {"linger.mss": 5}}, "No such configuration property"),
-    ],
-)
+@cases("kafka")
 def test_a_check_reports_its_findings(target: Target, changes: dict[str, Any], words: str) -> None:
     message = ""
     for seconds in (2, 8, 32):  # on a busy machine, the first may be too few to learn why

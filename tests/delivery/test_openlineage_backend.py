@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Delivery, OutboxItem, RawEvent
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sinks import OpenLineageSettings, OpenLineageSink
+from tests.cases import cases
 from tests.delivery.faults import BUDGET
 from tests.delivery.samples import upsert
 from tests.patience import HANGS, not_outlasting, within
@@ -241,14 +242,7 @@ def test_events_go_to_a_file_and_a_backend_at_once(
     assert len(delivery.pending) == len(events)
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"type": "file"}, "RuntimeError: `log_file_path`"),
-        ({"type": "http", "url": "http://x", "timeout": "soon"}, "could not convert string to float: 'soon'"),
-        ({"type": "nowhere.Transport"}, "ImportError: Failed to import nowhere.Transport"),
-    ],
-)
+@cases("openlineage_backend")
 def test_an_unusable_transport_is_reported(config: dict[str, Any], words: str) -> None:
     settings = OpenLineageSettings.from_connection(ConnectionParts(extra=config))
     delivery = OpenLineageSink(settings).deliver(items([{}]), Deadline.after(30))

@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, D
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
+from tests.cases import cases
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS, not_outlasting, within
@@ -198,17 +199,7 @@ def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
     assert delivery.problem == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 requests)."
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "body", "words"),
-    [
-        (401, {}, {"message": "Unauthorized"}, "refuses the connection's credentials (HTTP 401: Unauthorized)"),
-        (403, {}, None, "refuses the connection's credentials (HTTP 403"),
-        (404, {}, None, "cannot be used with this connection (HTTP 404"),
-        (302, {"Location": "http://sso/login"}, None, "HTTP 302, a redirect to http://sso/login"),
-        (200, {"Content-Type": "text/html; charset=utf-8"}, "<html>", "HTTP 200 with a web page: this is not"),
-        (400, {"Content-Type": "text/html"}, "<html>", "cannot be used with this connection (HTTP 400: Bad Request)"),
-    ],
-)
+@cases("rest")
 def test_permanent_failures_are_not_retried_and_reject_nothing(
     gms: GmsStandIn, status: int, headers: dict[str, str], body: Any, words: str
 ) -> None:
@@ -242,15 +233,7 @@ def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> Non
     assert sink_of(gms.url, []).deliver(upserts(1), Deadline.after(30)).delivered == 1
 
 
-@pytest.mark.parametrize(
-    ("mode", "openapi", "stored"),
-    [
-        ("SYNC_PRIMARY", False, True),
-        ("SYNC_WAIT", True, True),
-        ("ASYNC", False, False),
-        ("ASYNC", True, False),
-    ],
-)
+@cases("rest")
 def test_an_accepted_write_does_not_count_as_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
     sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=stored)
@@ -302,43 +285,17 @@ def test_async_wait_does_not_wait_for_an_old_gms() -> None:
         assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=False)
 
 
-URN = "urn:li:dataJob:(urn:li:dataFlow:(spark,flow,PROD),job0)"
-ENTITIES = json.dumps([{"urn": URN, "dataJobInfo": {"value": {}}}]).encode()
-NO_GMS = (
-    ("200 OK", b'{"error": "no such service"}'),
-    ("200 OK", b'{"status": "ok", "value": null}'),
-    ("200 OK", b'{"value": "failure"}'),
-    ("200 OK", b'{"value": ["success"]}'),
-    ("200 OK", b"hello"),
-    ("200 OK", b'"success"'),
-    ("200 OK", b""),
-    ("200 OK", b"[]"),
-    ("200 OK", b'[{"id": 7}]'),
-    ("200 OK", b'[{"urn": "7"}]'),
-    ("200 OK", b"["),
-    ("200 OK", b"[" * 60_000),
-    ("200 OK", b"\xff\xfe"),
-    ("202 Accepted", b""),
-    ("202 Accepted", b'{"value": "success"}'),
-    ("201 Created", b'{"value": "success"}'),
-    ("201 Created", ENTITIES),
-    ("204 No Content", b""),
-)
-
-
 @pytest.mark.slow
 @BOTH_PROTOCOLS
-def test_only_gms_acknowledges(openapi: bool) -> None:
-    proposals = upserts(3)
-    for status, body in NO_GMS:
-        with serving(answering(status=status, body=body)) as address:
-            waits: list[float] = []
-            delivery = sink_of(f"http://{address}", waits, openapi_ingestion=openapi).deliver(
-                proposals, Deadline.after(30)
-            )
-        assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals)), (status, body)
-        assert "this is not a DataHub GMS: give GMS's own URL" in str(delivery.problem)
-        assert waits == []
+@cases("rest")
+def test_only_gms_acknowledges(status: str, body: str, openapi: bool) -> None:
+    proposals, waits = upserts(3), list[float]()
+    with serving(answering(status=status, body=body.encode("latin-1"))) as address:
+        sink = sink_of(f"http://{address}", waits, openapi_ingestion=openapi)
+        delivery = sink.deliver(proposals, Deadline.after(30))
+    assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals))
+    assert "this is not a DataHub GMS: give GMS's own URL" in str(delivery.problem)
+    assert waits == []
 
 
 INTERIM = "Link: </a>\r\n\r\nHTTP/1.1"
@@ -347,7 +304,8 @@ INTERIM = "Link: </a>\r\n\r\nHTTP/1.1"
 @BOTH_PROTOCOLS
 def test_interim_answers_acknowledge_nothing(openapi: bool) -> None:
     # Proxies may send any number of them (1xx) before the answer; http.client takes all but 100 for the answer.
-    body = ENTITIES if openapi else b'{"value": "success"}'
+    entities = json.dumps([{"urn": job_urn("job0"), "dataJobInfo": {"value": {}}}])
+    body = entities.encode() if openapi else b'{"value": "success"}'
     for status, outcome in (
         (f"103 Early Hints\r\n{INTERIM} 102 Processing\r\n{INTERIM} 200 OK", ""),
         (f"103 Early Hints\r\n{INTERIM} 503 Maintenance", "HTTP 503"),
@@ -360,18 +318,7 @@ def test_interim_answers_acknowledge_nothing(openapi: bool) -> None:
         assert outcome in (delivery.problem or ""), status
 
 
-@pytest.mark.parametrize(
-    ("mode", "openapi", "status", "body"),
-    [
-        ("SYNC_PRIMARY", False, 200, {"value": "success"}),  # 1.x
-        ("ASYNC", False, 200, {"value": "success"}),
-        ("SYNC_PRIMARY", False, 200, {"value": URN}),  # 0.8, 0.13
-        ("SYNC_PRIMARY", True, 200, [{"urn": URN}]),
-        ("ASYNC", True, 202, [{"urn": URN, "dataJobInfo": {"value": {}}}]),
-        ("ASYNC", True, 202, None),  # to a PATCH
-        ("SYNC_PRIMARY", True, 200, []),  # nothing changed
-    ],
-)
+@cases("rest")
 def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, openapi: bool, status: int, body: Any) -> None:
     # The answers carry no header of GMS: a proxy may drop them.
     gms.fail_next(status, body=body, without_body=body is None)

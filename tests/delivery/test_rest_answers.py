@@ -130,6 +130,7 @@ class Server:
 )
 @example([Strange(202, b"")], False, ("ASYNC", True))
 @example([Strange(200, b"[]")], False, ("SYNC_WAIT", True))
+@example([Strange(200, b"[" * 60_000)], True, ("SYNC_PRIMARY", False))
 @example([Strange(200, b'{"value": "success"}', cut=1)], True, ("SYNC_PRIMARY", False))
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_answers_lose_nothing(answers: list[Strange | None], config_is_gmss: bool, mode: tuple[str, bool]) -> None:
