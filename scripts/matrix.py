@@ -4,7 +4,7 @@
 
 Each row gets an environment in ``.cache/matrix``, and each Spark one more; one row at a time, and its environment is
 removed after it unless ``--keep`` is given. What happened goes to ``docs/compatibility.json``: a row that is not there,
-and a step that is not there, did not run. ``--table`` runs nothing and writes the table anew.
+and a step that is not there, did not run. ``--table`` runs nothing and writes the table of the rows that ran anew.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ def table(results: Mapping[str, Any]) -> str:
     head = ["row", "Python", *SHOWN, "Spark", "install", "core tests", "demo DAG"]
     lines = [head, ["---"] * len(head)]
     for row in ROWS:
-        result = results.get(row.name, {"versions": {}, "steps": {}})
-        versions, steps = result["versions"], result["steps"]
+        if row.name not in results:
+            continue
+        versions, steps = results[row.name]["versions"], results[row.name]["steps"]
         known = [versions.get(name, "") for name in ("Python", *SHOWN, "Spark")]
         core = steps.get("core", NOT_RUN) if row.python else "-"
         demo = "-" if row.tests else steps.get("demo", NOT_RUN)
