@@ -67,7 +67,8 @@ def test_fault(
 
 
 def test_the_documented_matrix_is_this_one() -> None:
-    rows = [line.split("|")[1:-1] for line in MATRIX.read_text().splitlines() if line.startswith("| ")]
-    documented = {tuple(cell.strip() for cell in row) for row in rows if len(row) == 3}
+    matrix = MATRIX.read_text().partition("## Fault matrix")[2].partition("\n## ")[0].partition("\n### ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in matrix.splitlines() if line.startswith("| ")]
+    documented = {(name, lineage, task) for lineage, task, names in rows[1:] for name in names.split("; ")}
     outcomes = {"pending": "UP_FOR_RETRY, then success", "quarantined": "success"}
-    assert {(fault.name, fault.lineage, outcomes[fault.lineage]) for fault in FAULTS} <= documented
+    assert documented == {(fault.name, fault.lineage, outcomes[fault.lineage]) for fault in FAULTS}
