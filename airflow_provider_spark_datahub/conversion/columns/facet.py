@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -80,14 +79,13 @@ class DatasetColumns:
     It is compared by identity; :meth:`Fold.add` keeps one object for equal texts.
     """
 
-    __slots__ = ("_content", "_direct", "_names", "_texts", "sql")
-
     def __init__(self, texts: _Texts, sql: str) -> None:
         self._texts = texts
-        self._content: _Content | None = None
-        self._names: dict[DatasetId, set[str]] | None = None
-        self._direct: frozenset[str] | None = None
         self.sql = redact_text(sql.strip())
+
+    @cached_property
+    def _content(self) -> _Content:
+        return _read(*map(decompressed, self._texts))
 
     @property
     def key(self) -> tuple[bytes, bytes, str]:
@@ -97,19 +95,17 @@ class DatasetColumns:
     @property
     def edges(self) -> tuple[ColumnEdge, ...]:
         """Output columns with the input columns that they come from."""
-        return self._read().edges
+        return self._content.edges
 
     @property
     def inputs(self) -> tuple[DatasetId, ...]:
         """All datasets that the column lineage names, including those without an edge."""
-        return self._read().inputs
+        return self._content.inputs
 
-    @property
+    @cached_property
     def direct(self) -> frozenset[str]:
         """The output columns that have a direct transformation."""
-        if self._direct is None:
-            self._direct = frozenset(column for edge in self.direct_edges() for column in edge.downstreams)
-        return self._direct
+        return frozenset(column for edge in self.direct_edges() for column in edge.downstreams)
 
     def direct_edges(self) -> Iterator[ColumnEdge]:
         """Yield the edges that have a direct transformation."""
@@ -118,7 +114,7 @@ class DatasetColumns:
     @property
     def left_out(self) -> int:
         """Number of column pairs that were not read, because a facet has more than :data:`MAX_READ_PAIRS`."""
-        return self._read().left_out
+        return self._content.left_out
 
     @classmethod
     def read(cls, output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
@@ -167,7 +163,7 @@ class DatasetColumns:
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
         # The usual case: all inputs are columns of their datasets.
-        if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs().items()):
+        if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs.items()):
             return self
 
         def exists(column: ColumnId) -> bool:
@@ -185,13 +181,13 @@ class DatasetColumns:
         )
         return self._copy((edge for edge in edges if edge.upstreams), self.inputs, self.sql)
 
+    @cached_property
     def _names_of_inputs(self) -> dict[DatasetId, set[str]]:
-        if self._names is None:
-            self._names = {}
-            for edge in in_time(self.edges):
-                for dataset, field in edge.upstreams:
-                    self._names.setdefault(dataset, set()).add(field.lower())
-        return self._names
+        names: dict[DatasetId, set[str]] = {}
+        for edge in in_time(self.edges):
+            for dataset, field in edge.upstreams:
+                names.setdefault(dataset, set()).add(field.lower())
+        return names
 
     def without_sql(self) -> DatasetColumns:
         """Return a copy without the statement."""
@@ -201,11 +197,6 @@ class DatasetColumns:
         other = DatasetColumns(self._texts, sql)
         other._content = _Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out)
         return other
-
-    def _read(self) -> _Content:
-        if self._content is None:
-            self._content = _read(*map(decompressed, self._texts))
-        return self._content
 
 
 def _is_direct(edge: ColumnEdge) -> bool:
@@ -302,7 +293,7 @@ class _WireField(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _WireFacet(msgspec.Struct, gc=False):
-    fields: dict[str, Raw] = {}
+    fields: Mapping[str, Raw] = {}
     dataset: list[_Input] = []
 
 
@@ -324,44 +315,34 @@ _decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
 def _decoded(lineage: bytes) -> _Facet:
-    # A null or a wrong type must cost only the value itself.
-    with suppress(*NOT_DECODABLE):
-        return _decoded_text(lineage)
-    facet = as_object(lineage)
-    fields: dict[str, list[_Input]] = {}
-    pairs = left_out = 0
-    for name, field in in_time(as_object(facet.get("fields")).items()):
-        items = as_object(field).get("inputFields")
-        count = len(items) if isinstance(items, list) else 0
-        if pairs + count > MAX_READ_PAIRS:
-            left_out += count
-        else:
-            fields[name] = _tolerant_inputs(items)
-            pairs += count
-    return _Facet(fields, _tolerant_inputs(facet.get("dataset")), left_out)
-
-
-def _decoded_text(lineage: bytes) -> _Facet:
-    """Decode a facet; of the columns beyond :data:`MAX_READ_PAIRS`, only the inputs are counted.
-
-    :raises msgspec.MsgspecError: if a value has an unexpected type.
-    """
-    facet = _decode_facet(lineage)
+    try:
+        facet = _decode_facet(lineage)
+    except NOT_DECODABLE:
+        # A null or a wrong type must cost only the value itself.
+        decoded = as_object(lineage)
+        facet = _WireFacet(Facets.of(decoded.get("fields")).facets, _tolerant_inputs(decoded.get("dataset")))
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
     for name, text in in_time(facet.fields.items()):
         # Most facets are far below the limit, so that their columns need not be counted.
         if pairs + len(text) // _SHORTEST_INPUT > MAX_READ_PAIRS and (
-            pairs + (more := len(_decode_wire_field(text).input_fields)) > MAX_READ_PAIRS
+            pairs + (more := len(_inputs_of(text, _decode_wire_field))) > MAX_READ_PAIRS
         ):
             left_out += more
         else:
-            fields[name] = _decode_field(text).input_fields
+            fields[name] = _inputs_of(text, _decode_field)
             pairs += len(fields[name])
     return _Facet(fields, facet.dataset, left_out)
 
 
 _SHORTEST_INPUT = len("{},")
+
+
+def _inputs_of(text: Raw, decode: Callable[[Raw], _Field | _WireField]) -> list[Any]:
+    try:
+        return decode(text).input_fields
+    except NOT_DECODABLE:
+        return _tolerant_inputs(as_object(text).get("inputFields"))
 
 
 def _tolerant_inputs(items: object) -> list[_Input]:
