@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_UNREACHABLE_SECONDS = 1.0
-"""Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
 _LONGEST_TEXT = 500  # characters of an answer that are repeated in a log line
 
 _T = TypeVar("_T")
@@ -228,45 +226,6 @@ class Backoff(msgspec.Struct, frozen=True):
         # The exponent is bounded: 2.0 ** 1024 is an OverflowError.
         exponential = min(self.longest, self.first * 2.0 ** min(attempt - 1, 32))
         return exponential * (0.5 + self.jitter() / 2)
-
-    def retry(
-        self,
-        what: str,
-        call: Callable[[], _T | Failure],
-        deadline: Deadline,
-        failed: Callable[[Failure, int], None],
-        most: int | None = None,
-        *,
-        patient: bool = False,
-    ) -> tuple[_T | Failure, int]:
-        """Repeat a call until it succeeds, its failure is final, or there is no time for another attempt.
-
-        :param what: the purpose of the call, for the log.
-        :param failed: called before each wait, with the failure and the number of attempts.
-        :param most: maximum of repetitions; ``None`` if only the deadline limits them.
-        :param patient: go on until the deadline even if the server cannot be reached; otherwise for a second.
-        :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
-            before it, which explains more.
-        """
-        attempt, server_failures, waited = 1, 0, 0.0
-        before: Failure | None = None
-        while isinstance(answer := call(), Failure):
-            if before is not None and deadline.expired and answer.kind is FailureKind.UNAVAILABLE:
-                answer = before
-            wait = max(self.delay(attempt), answer.retry_after or 0.0)
-            server_failures += answer.kind is FailureKind.FAILED
-            log.debug("Request %d to %s failed (%s): %s", attempt, what, answer.kind.name, answer.text)
-            hopeless = answer.kind is FailureKind.UNREACHABLE and waited + wait > _UNREACHABLE_SECONDS
-            spent = wait >= deadline.remaining() or (most is not None and attempt > most) or (hopeless and not patient)
-            if spent or not answer.kind.may_pass or server_failures >= PoisonFilter.ATTEMPTS:
-                break
-            failed(answer, attempt)
-            before = answer
-            log.debug("Next request in %.1f s; %.1f s are left", wait, deadline.remaining())
-            self.sleep(wait)
-            waited += wait
-            attempt += 1
-        return answer, attempt
 
 
 class CircuitBreaker:

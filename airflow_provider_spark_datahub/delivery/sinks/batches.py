@@ -17,6 +17,9 @@ from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 
+_UNREACHABLE_SECONDS = 1.0
+"""Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
+
 
 class BatchClient(Protocol):
     """Client of one delivery, which begins nothing after its deadline."""
@@ -47,8 +50,8 @@ class BatchSink(Sink):
     """Advice if the server refuses the credentials."""
 
     def __init__(self, backoff: Backoff | None = None, most_retries: int | None = None) -> None:
-        self._backoff = backoff or Backoff()
-        self._most_retries = most_retries
+        self.backoff = backoff or Backoff()
+        self.most_retries = most_retries
 
     @abstractmethod
     def open_client(self, deadline: Deadline) -> BatchClient:
@@ -61,61 +64,12 @@ class BatchSink(Sink):
         """Send batch after batch."""
         try:
             with closing(self.open_client(deadline)) as client:
-                self._send_all(client, record, deadline)
+                _Batches(self, client, record, deadline).send()
         except SetupError as error:
-            self._stop(record, error.failure, 0, deadline)
+            record.stop(self.problem(error.failure, 0, deadline), error.failure.kind.outage_after)
 
-    def _send_all(self, client: BatchClient, record: DeliveryRecord, deadline: Deadline) -> None:
-        pending = record.pending()
-        size = self.largest_batch or len(pending)
-        batches = deque(pending[start : start + size] for start in range(0, len(pending), size))
-        least = self._backoff.first  # seconds; with less time, the bad item of a batch cannot be found
-
-        def resend(numbered: NumberedItem) -> bool | Failure:
-            return self._post(client, record, [numbered], deadline)[0]
-
-        poison = PoisonFilter(record, self.server, resend)
-        while batches:
-            batch = batches.popleft()
-            answer, attempts = self._post(client, record, batch, deadline)
-            if isinstance(answer, bool):
-                record.confirm(batch, stored=answer)
-                poison.judge(taken=batch[-1])
-            elif answer.kind is FailureKind.REJECTED and len(batch) == 1:
-                record.reject(batch[0], answer.text)
-            elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or deadline.remaining() <= least:
-                self._stop(record, answer, attempts, deadline)
-                return
-            elif len(batch) > 1:
-                middle = len(batch) // 2
-                batches.extendleft((batch[middle:], batch[:middle]))
-            elif not poison.add(batch[0], answer):
-                break
-        if poison.last is not None:
-            self._stop(record, poison.last, PoisonFilter.ATTEMPTS, deadline)
-
-    def _post(
-        self, client: BatchClient, record: DeliveryRecord, batch: Sequence[NumberedItem], deadline: Deadline
-    ) -> tuple[bool | Failure, int]:
-        """Post one batch, in as many attempts as the time allows; return the last answer and their number."""
-        items = [item for _, item in batch]
-        posted = counted(len(batch), "item")
-        answer, attempts = self._backoff.retry(
-            f"post {posted}",
-            lambda: client.post(items),
-            deadline,
-            lambda failure, attempt: record.attempt_failed(self._problem(failure, attempt, deadline)),
-            self._most_retries,
-            patient=record.patient,
-        )
-        if isinstance(answer, bool):
-            log.debug("Request %d to post %s succeeded (stored: %s)", attempts, posted, answer)
-        return answer, attempts
-
-    def _stop(self, record: DeliveryRecord, failure: Failure, attempts: int, deadline: Deadline) -> None:
-        record.stop(self._problem(failure, attempts, deadline), failure.kind.outage_after)
-
-    def _problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
+    def problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
+        """Return why items are pending after some attempts."""
         text = failure.text.rstrip(".")
         tried = counted(attempts, "request")
         if failure.kind is FailureKind.THROTTLED:
@@ -125,3 +79,76 @@ class BatchSink(Sink):
         if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE):
             failure = replace(failure, text=f"{text}, {tried}")
         return f"{self.describe()} {failure.predicate(self.remedy)}."
+
+
+class _Batches:
+    """Batches of one delivery."""
+
+    def __init__(self, sink: BatchSink, client: BatchClient, record: DeliveryRecord, deadline: Deadline) -> None:
+        self._sink = sink
+        self._client = client
+        self._record = record
+        self._deadline = deadline
+
+    def send(self) -> None:
+        """Send the pending items, until all are judged or going on is useless."""
+        record = self._record
+        pending = record.pending()
+        size = self._sink.largest_batch or len(pending)
+        batches = deque(pending[start : start + size] for start in range(0, len(pending), size))
+        least = self._sink.backoff.first  # seconds; with less time, the bad item of a batch cannot be found
+        poison = PoisonFilter(record, self._sink.server, lambda item: self._post([item])[0])
+        while batches:
+            batch = batches.popleft()
+            answer, attempts = self._post(batch)
+            if isinstance(answer, bool):
+                record.confirm(batch, stored=answer)
+                poison.judge(taken=batch[-1])
+            elif answer.kind is FailureKind.REJECTED and len(batch) == 1:
+                record.reject(batch[0], answer.text)
+            elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or self._deadline.remaining() <= least:
+                self._stop(answer, attempts)
+                return
+            elif len(batch) > 1:
+                middle = len(batch) // 2
+                batches.extendleft((batch[middle:], batch[:middle]))
+            elif not poison.add(batch[0], answer):
+                break
+        if poison.last is not None:
+            self._stop(poison.last, PoisonFilter.ATTEMPTS)
+
+    def _post(self, batch: Sequence[NumberedItem]) -> tuple[bool | Failure, int]:
+        """Post one batch until it is taken, its failure is final, or there is no time for another attempt.
+
+        :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
+            before it, which explains more.
+        """
+        items, posted, deadline = [item for _, item in batch], counted(len(batch), "item"), self._deadline
+        attempt, server_failures, waited = 1, 0, 0.0
+        before: Failure | None = None
+        while isinstance(answer := self._client.post(items), Failure):
+            if before is not None and deadline.expired and answer.kind is FailureKind.UNAVAILABLE:
+                answer = before
+            wait = max(self._sink.backoff.delay(attempt), answer.retry_after or 0.0)
+            server_failures += answer.kind is FailureKind.FAILED
+            log.debug("Request %d to post %s failed (%s): %s", attempt, posted, answer.kind.name, answer.text)
+            if self._is_spent(answer, attempt, wait, waited) or server_failures >= PoisonFilter.ATTEMPTS:
+                return answer, attempt
+            self._record.attempt_failed(self._sink.problem(answer, attempt, deadline))
+            before = answer
+            log.debug("Next request in %.1f s; %.1f s are left", wait, deadline.remaining())
+            self._sink.backoff.sleep(wait)
+            waited += wait
+            attempt += 1
+        log.debug("Request %d to post %s succeeded (stored: %s)", attempt, posted, answer)
+        return answer, attempt
+
+    def _is_spent(self, failure: Failure, attempt: int, wait: float, waited: float) -> bool:
+        """Return whether no other attempt follows: a server that cannot be reached is soon given up."""
+        most, is_unreachable = self._sink.most_retries, failure.kind is FailureKind.UNREACHABLE
+        hopeless = is_unreachable and not self._record.patient and waited + wait > _UNREACHABLE_SECONDS
+        out_of_time = wait >= self._deadline.remaining() or (most is not None and attempt > most)
+        return hopeless or out_of_time or not failure.kind.may_pass
+
+    def _stop(self, failure: Failure, attempts: int) -> None:
+        self._record.stop(self._sink.problem(failure, attempts, self._deadline), failure.kind.outage_after)
