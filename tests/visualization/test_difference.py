@@ -7,24 +7,40 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.visualization.difference import Change, ChangedPart, compare
+from tests.cases import cases
 from tests.visualization.conftest import MIDNIGHT, application_run, dataset, event, lineage, spark_job
 
-A, B, C = dataset("a"), dataset("b"), dataset("c")
 JOB = spark_job("job")
 RUN = "urn:li:dataProcessInstance:1"
+URNS = {"job": JOB, "run": RUN, **{name: dataset(name) for name in "abc"}}
 
 
 def changes_of(before: list[Proposal], after: list[Proposal], **options: Any) -> list[Change]:
     return compare(before, after, **options)[0]
 
 
-def schema(urn: str, **types: str) -> Proposal:
-    fields = [{"fieldPath": path, "nativeDataType": type_} for path, type_ in types.items()]
-    return Proposal("dataset", urn, "schemaMetadata", {"fields": fields})
+def proposals_of(short: dict[str, Any]) -> list[Proposal]:
+    """Return the proposals that a case describes: a schema, a run's result, the job's properties, or its edges."""
+    match short:
+        case {"schema": name, "types": types}:
+            fields = [{"fieldPath": path, "nativeDataType": type_} for path, type_ in types.items()]
+            return [Proposal("dataset", dataset(name), "schemaMetadata", {"fields": fields})]
+        case {"result": result}:
+            return [*application_run(RUN, "job"), event(RUN, 2, result, attempt=1)]
+        case {"properties": properties}:
+            return [Proposal("dataJob", JOB, "dataJobInfo", {"name": "job", "customProperties": properties})]
+    columns = [(_full(output), [_full(source)], text) for output, source, text in short.get("columns", ())]
+    edges = lineage(
+        "job", [dataset(name) for name in short["reads"]], [*map(dataset, short.get("writes", ""))], columns
+    )
+    for edge in edges.aspect["inputDatasetEdges"]:
+        edge["lastModified"] = {"time": short.get("time", 0), "actor": "urn:li:corpuser:datahub"}
+    return [edges]
 
 
-def info(**properties: str) -> Proposal:
-    return Proposal("dataJob", JOB, "dataJobInfo", {"name": "job", "customProperties": properties})
+def _full(column: str) -> str:
+    name, _, path = column.partition("#")
+    return f"{dataset(name)}#{path}"
 
 
 def test_the_same_does_not_differ_whatever_its_order(daily_sales: list[Proposal]) -> None:
@@ -33,63 +49,19 @@ def test_the_same_does_not_differ_whatever_its_order(daily_sales: list[Proposal]
     assert changes_of(daily_sales, shuffled) == []
 
 
-def test_edges() -> None:
-    changes = changes_of([lineage("job", [A, B], [C], [])], [lineage("job", [A], [C, B], [])])
-    assert changes == [
-        Change(ChangedPart.EDGE, JOB, ("reads", B), True, None),
-        Change(ChangedPart.EDGE, JOB, ("writes", B), None, True),
+@cases("difference")
+def test_changes(before: list[dict[str, Any]], after: list[dict[str, Any]], changes: list[list[Any]]) -> None:
+    sides = ([proposal for short in side for proposal in proposals_of(short)] for side in (before, after))
+    found = changes_of(*sides)
+    assert [(change.part, change.urn, [*change.what], change.before, change.after) for change in found] == [
+        (part, URNS[entity], [URNS.get(word, word) for word in what], old, new)
+        for part, entity, what, old, new in changes
     ]
+
+
+def test_a_change_adds_removes_or_changes() -> None:
+    changes = changes_of([lineage("job", [dataset("a")], [], [])], [lineage("job", [], [dataset("b")], [])])
     assert [change.kind for change in changes] == ["removed", "added"]
-
-
-def test_the_time_of_an_edge_does_not_count() -> None:
-    def at(time: int) -> Proposal:
-        edge = {"destinationUrn": A, "lastModified": {"time": time, "actor": "urn:li:corpuser:datahub"}}
-        return Proposal("dataJob", JOB, "dataJobInputOutput", {"inputDatasetEdges": [edge]})
-
-    assert changes_of([at(1)], [at(2)]) == []
-
-
-def test_column_edges() -> None:
-    before = lineage("job", [A], [B], [(f"{B}#x", [f"{A}#x"], "DIRECT:IDENTITY"), (f"{B}#y", [f"{A}#y"], "")])
-    after = lineage("job", [A], [B], [(f"{B}#x", [f"{A}#x"], "DIRECT:TRANSFORMATION")])
-    assert changes_of([before], [after]) == [
-        Change(ChangedPart.COLUMN_EDGE, JOB, (A, "x", B, "x"), "identity", "transformation"),
-        Change(ChangedPart.COLUMN_EDGE, JOB, (A, "y", B, "y"), "", None),
-    ]
-
-
-def test_schemas() -> None:
-    changes = changes_of([schema(A, x="int", y="string")], [schema(A, x="bigint", z="date")])
-    assert changes == [
-        Change(ChangedPart.SCHEMA, A, ("column", "x"), "int", "bigint"),
-        Change(ChangedPart.SCHEMA, A, ("column", "y"), "string", None),
-        Change(ChangedPart.SCHEMA, A, ("column", "z"), None, "date"),
-    ]
-
-
-def test_a_new_entity_is_listed_once() -> None:
-    assert changes_of([], [schema(A, x="int"), info()]) == [
-        Change(ChangedPart.ENTITY, JOB, (), None, True),
-        Change(ChangedPart.ENTITY, A, (), None, True),
-    ]
-
-
-def test_other_aspects_value_by_value() -> None:
-    assert changes_of([info(x="1", y="2")], [info(x="3", z="4")]) == [
-        Change(ChangedPart.ASPECT, JOB, ("dataJobInfo", "customProperties.x"), "1", "3"),
-        Change(ChangedPart.ASPECT, JOB, ("dataJobInfo", "customProperties.y"), "2", None),
-        Change(ChangedPart.ASPECT, JOB, ("dataJobInfo", "customProperties.z"), None, "4"),
-    ]
-
-
-def test_results_of_attempts() -> None:
-    def run(result: str) -> list[Proposal]:
-        return [*application_run(RUN, "job"), event(RUN, 2, result, attempt=1)]
-
-    assert changes_of(run("FAILURE"), run("SUCCESS")) == [
-        Change(ChangedPart.RUN, RUN, ("result of try 1",), "FAILURE", "SUCCESS"),
-    ]
 
 
 def another_day(number: int, result: str) -> list[Proposal]:
