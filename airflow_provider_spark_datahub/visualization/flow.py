@@ -192,6 +192,7 @@ class _Rail:
     :param again: whether an earlier rail of the dataset is in the flow.
     :param came: whether its writer is in a band above.
     :param goes: whether a reader or another writer is in a band below.
+    :param tracks: the vertical lines that it meets.
     """
 
     dataset: str
@@ -201,6 +202,7 @@ class _Rail:
     readers: list[_Stage] = field(default_factory=list)
     came: bool = False
     goes: bool = False
+    tracks: list[_Track] = field(default_factory=list)
     row: int = 0
 
     def within(self, first: int, last: int) -> _Rail | None:
@@ -215,6 +217,7 @@ class _Rail:
             readers=readers,
             came=any(stage.rank < first for stage in self.writers),
             goes=any(stage.rank > last for stage in (*self.writers, *self.readers)),
+            tracks=[],
         )
 
     @cached_property
@@ -227,14 +230,13 @@ class _Rail:
     @cached_property
     def units(self) -> range:
         """The units that its line passes."""
-        writers, readers = [stage.unit + 1 for stage in self.writers], [stage.unit - 1 for stage in self.readers]
-        return range(min(writers, default=self.slot), max(readers, default=self.slot) + 1)
+        units = [self.slot, *(track.unit for track in self.tracks)]
+        return range(min(units), max(units) + 1)
 
     def only_user(self, unit: int) -> _Stage | None:
         """Return the job of this unit that the line ends at, if it meets no other job there."""
-        users = [stage for stage in self.readers if stage.unit - 1 == unit == self.units[-1]]
-        users += [stage for stage in self.writers if stage.unit + 1 == unit == self.units[0]]
-        return users[0] if len(users) == 1 else None
+        users = [track.stage for track in self.tracks if track.unit == unit]
+        return users[0] if len(users) == 1 and unit in (self.units[0], self.units[-1]) else None
 
 
 def _rails(stages: Sequence[_Stage]) -> list[_Rail]:
@@ -282,6 +284,7 @@ class _Track:
     :param lane: its column among the vertical lines, from 0; lines that do not touch share one.
     """
 
+    unit: int
     stage: _Stage
     rails: list[_Rail]
     lane: int = 0
@@ -290,48 +293,62 @@ class _Track:
         """Return the rows of the job and the datasets."""
         return {self.stage.row, *(rail.row for rail in self.rails)}
 
+    def joint(self, rail: _Rail) -> int:
+        """Return the sides on which the line of a dataset meets this one.
+
+        A line that continues to another job meets on one side only and then passes behind. Otherwise the first job's
+        other datasets would seem to lead to that job, too.
+        """
+        if len(self.rails) == 1 or self.rows() == {rail.row}:
+            return _LEFT | _RIGHT
+        return _LEFT if self.unit < self.stage.unit else _RIGHT
+
 
 class _Band:
-    """Consecutive ranks of a flow, drawn side by side; jobs and datasets have rows, and no two lines overlap.
-
-    :ivar tracks: by unit.
-    """
+    """Consecutive ranks of a flow, drawn side by side; jobs and datasets have rows, and no two lines overlap."""
 
     def __init__(self, flow: Sequence[_Stage], rails: Sequence[_Rail], first: int, last: int) -> None:
         self.first = first
         self.last = last
         self.stages = [stage for stage in flow if first <= stage.rank <= last]
         self.rails = [part for rail in rails if (part := rail.within(first, last))]
-        self.tracks: dict[int, list[_Track]] = {}
+        self.tracks: list[_Track] = []
         self._taken: dict[tuple[int, int], _Rail | _Stage] = {}
         self._placed: set[_Rail] = set()
-        for stage in self.stages:
-            self._place(stage)
+        sides = [(self._track(stage, stage.unit - 1), self._track(stage, stage.unit + 1)) for stage in self.stages]
+        for inputs, outputs in sides:
+            self._place(inputs, outputs)
         top = min(row for _, row in self._taken)
         for rail in self.rails:
             rail.row -= top
         for stage in self.stages:
             stage.row -= top
-        for tracks in self.tracks.values():
-            ends: list[int] = []
-            for track in sorted(tracks, key=lambda track: min(track.rows())):
-                rows = track.rows()
-                track.lane = next((lane for lane, end in enumerate(ends) if end < min(rows)), len(ends))
-                ends[track.lane : track.lane + 1] = [max(rows)]
+        ends: dict[int, list[int]] = {}
+        for track in sorted(self.tracks, key=lambda track: min(track.rows())):
+            rows, lanes = track.rows(), ends.setdefault(track.unit, [])
+            track.lane = next((lane for lane, end in enumerate(lanes) if end < min(rows)), len(lanes))
+            lanes[track.lane : track.lane + 1] = [max(rows)]
 
-    def _place(self, stage: _Stage) -> None:
+    def _track(self, stage: _Stage, unit: int) -> _Track:
+        """Return the line to the datasets on one side of a job; it is drawn if there are any."""
+        rails = [rail for rail in self.rails if stage in (rail.readers if unit < stage.unit else rail.writers)]
+        track = _Track(unit, stage, rails)
+        for rail in rails:
+            rail.tracks.append(track)
+        self.tracks += [track] if rails else []
+        return track
+
+    def _place(self, inputs: _Track, outputs: _Track) -> None:
         """Give rows to a job and its datasets."""
-        inputs = [rail for rail in self.rails if stage in rail.readers]
-        outputs = [rail for rail in self.rails if stage in rail.writers]
-        sides = {unit: rails for unit, rails in ((stage.unit - 1, inputs), (stage.unit + 1, outputs)) if rails}
-        self._place_rails(inputs, self._middle([*inputs, *outputs], len(inputs)))
-        middle = self._middle([rail for rail in inputs if rail.writers] or inputs, len(inputs))
+        stage, count = inputs.stage, len(inputs.rails)
+        self._place_rails(inputs.rails, self._middle([*inputs.rails, *outputs.rails], count))
+        middle = self._middle([rail for rail in inputs.rails if rail.writers] or inputs.rails, count)
         stage.row = next(row for row in _outwards(middle) if self._job_fits(stage, row))
         self._taken |= {(stage.unit, row): stage for row in (stage.row - 1, stage.row, stage.row + 1)}
-        for unit, rails in sides.items():
-            self._taken.setdefault((unit, stage.row), stage)
-            self.tracks.setdefault(unit, []).append(_Track(stage, rails))
-        self._place_rails(outputs, stage.row)
+        for track in (inputs, outputs):
+            if track.rails:
+                self._taken.setdefault((track.unit, stage.row), stage)
+        self._place_rails(outputs.rails, stage.row)
 
     def _middle(self, rails: Sequence[_Rail], inputs: int) -> int:
         rows = sorted(rail.row for rail in rails if rail in self._placed)
@@ -394,8 +411,8 @@ class _Sheet:
             return max(labels) + sum(self._pads(unit)) if labels else 0
         if part == 2:
             return _BOX + max(cell_width(stage.job.name) for stage in self.band.stages if stage.unit == unit)
-        tracks = self.band.tracks.get(unit)
-        return 4 + 2 * max(track.lane for track in tracks) if tracks else 0
+        lanes = [track.lane for track in self.band.tracks if track.unit == unit]
+        return 4 + 2 * max(lanes) if lanes else 0
 
     def _pads(self, unit: int) -> tuple[bool, bool]:
         """Return whether names in this unit have a blank on each side, for a line."""
@@ -416,60 +433,48 @@ class _Sheet:
         return self.lefts[unit] + self.widths[unit] - 1
 
     def paint(self) -> list[list[Piece]]:
-        for unit, tracks in self.band.tracks.items():
-            for track in tracks:
-                self._paint_track(unit, track)
+        for track in self.band.tracks:
+            self._paint_track(track)
         for rail in self.band.rails:
             self._paint_rail(rail)
-        for rail in self.band.rails:
-            self._paint_name(rail)
         for stage in self.band.stages:
             self._paint_job(stage)
         return self.canvas.rows()
 
-    def _lane(self, unit: int, track: _Track) -> int:
-        return self.lefts[unit] + 1 + 2 * track.lane
+    def _x(self, track: _Track) -> int:
+        return self.lefts[track.unit] + 1 + 2 * track.lane
 
-    def _paint_track(self, unit: int, track: _Track) -> None:
+    def _paint_track(self, track: _Track) -> None:
         """Paint the vertical line, and the line between it and the job's box."""
-        x, row, rows = self._lane(unit, track), track.stage.row, track.rows()
-        self.canvas.down(x, min(rows), max(rows), track.stage)
-        net = {track.stage: _LEFT | _RIGHT}
-        if unit < track.stage.unit:
-            self.canvas.across(x, self._right(unit), row, net, turns=(True, False))
-            self.canvas.write(self._right(unit), row, self.glyphs.arrow, "dim")
+        x, row, rows = self._x(track), track.stage.row, track.rows()
+        self.canvas.down(x, min(rows), max(rows))
+        self.canvas.join(x, row, _LEFT | _RIGHT)
+        if track.unit < track.stage.unit:
+            self.canvas.across(x, self._right(track.unit), row, turns=(True, False))
+            self.canvas.write(self._right(track.unit), row, self.glyphs.arrow, "dim")
         else:
-            self.canvas.across(self.lefts[unit], x, row, net, turns=(False, True))
+            self.canvas.across(self.lefts[track.unit], x, row, turns=(False, True))
 
     def _paint_rail(self, rail: _Rail) -> None:
-        """Paint the line of a dataset, except in the column of its name."""
-        for unit in rail.units:
-            left, right = self.lefts[unit], self._right(unit)
-            if unit % 2 == 0:
-                if unit != rail.slot:
-                    self.canvas.across(left, right, rail.row, {})
-                continue
-            met = [track for track in self.band.tracks.get(unit, ()) if rail in track.rails]
-            lanes = [self._lane(unit, track) for track in met]
-            ends = (unit == rail.units[0], unit == rail.units[-1])
-            start, end = (min(lanes) if ends[0] else left), (max(lanes) if ends[1] else right)
-            self.canvas.across(start, end, rail.row, {t.stage: _meeting(unit, t, rail) for t in met}, turns=ends)
-
-    def _paint_name(self, rail: _Rail) -> None:
-        left, right, (before, after) = self.lefts[rail.slot], self._right(rail.slot), self._pads(rail.slot)
-        if rail.units[0] < rail.slot:
-            self.canvas.write(left - 1, rail.row, self.glyphs.arrow, "dim")
-        x = left + before
-        room = right + 1 - x - after
+        """Paint a dataset: the line from its writers, its name, and the line to its readers."""
+        left, (before, after) = self.lefts[rail.slot], self._pads(rail.slot)
+        room = self.widths[rail.slot] - before - after
         pieces = self._label(rail)
         if _width(pieces) > room:
             pieces = self._short_label(rail, room)
             full = self.drawing.name_of(rail.dataset).text
             self.drawing.shortened[full] = "".join(text for text, _ in pieces[1:-1]).strip()
+        x = left + before
         for text, style in pieces:
             x = self.canvas.write(x, rail.row, text, style)
-        if rail.units[-1] > rail.slot:
-            self.canvas.across(x + 1, right, rail.row, {})
+        for track in rail.tracks:
+            self.canvas.join(self._x(track), rail.row, track.joint(rail))
+        lanes = [self._x(track) for track in rail.tracks]
+        if rail.writers:
+            self.canvas.across(min(lanes), left - 1, rail.row, turns=(True, False))
+            self.canvas.write(left - 1, rail.row, self.glyphs.arrow, "dim")
+        if rail.readers:
+            self.canvas.across(x + 1, max(lanes), rail.row, turns=(False, True))
 
     def _label(self, rail: _Rail) -> list[Piece]:
         """Return mark, platform, name, note and mark of a dataset."""
@@ -503,17 +508,6 @@ class _Sheet:
         self.canvas.write(left + 1 + (width - 2 - cell_width(label)) // 2, stage.row, label, "bold green")
 
 
-def _meeting(unit: int, track: _Track, rail: _Rail) -> int:
-    """Return the sides on which a dataset's line meets the vertical line of a job.
-
-    A line that continues to another job meets on one side only and then passes behind. Otherwise the first job's
-    other datasets would seem to lead to that job, too.
-    """
-    if len(track.rails) == 1 or track.rows() == {rail.row}:
-        return _LEFT | _RIGHT
-    return _LEFT if unit < track.stage.unit else _RIGHT
-
-
 def _width(pieces: Sequence[Piece]) -> int:
     return sum(cell_width(text) for text, _ in pieces)
 
@@ -523,9 +517,10 @@ class _Canvas:
     """Grid of characters with texts, lines and boxes; coordinates are column and row, from 0."""
 
     glyphs: Glyphs
-    _texts: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    _across: dict[tuple[int, int], tuple[int, Mapping[_Stage, int]]] = field(default_factory=dict)
-    _down: dict[tuple[int, int], tuple[int, _Stage]] = field(default_factory=dict)
+    _texts: dict[tuple[int, int], Piece] = field(default_factory=dict)
+    _across: dict[tuple[int, int], int] = field(default_factory=dict)
+    _down: dict[tuple[int, int], int] = field(default_factory=dict)
+    _joints: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def write(self, x: int, y: int, text: str, style: str = "") -> int:
         """Write a text, and return the column after it."""
@@ -540,24 +535,23 @@ class _Canvas:
             x += taken
         return x
 
-    def across(
-        self, start: int, end: int, y: int, nets: Mapping[_Stage, int], *, turns: tuple[bool, bool] = (False, False)
-    ) -> None:
+    def across(self, start: int, end: int, y: int, *, turns: tuple[bool, bool]) -> None:
         """Draw a horizontal line.
 
-        :param nets: the nets whose vertical lines it meets, with the sides (left, right or both); others are crossed.
         :param turns: whether its first and its last cell are corners.
         """
         for x in range(start, end + 1):
             sides = (0 if x == start and turns[0] else _LEFT) | (0 if x == end and turns[1] else _RIGHT)
-            old, met = self._across.get((x, y), (0, {}))
-            joined = {net: met.get(net, 0) | nets.get(net, 0) for net in (*met, *nets)}
-            self._across[x, y] = (old | sides, joined)
+            self._across[x, y] = self._across.get((x, y), 0) | sides
 
-    def down(self, x: int, top: int, bottom: int, net: _Stage) -> None:
-        """Draw the vertical line of a net."""
+    def down(self, x: int, top: int, bottom: int) -> None:
+        """Draw a vertical line."""
         for y in range(top, bottom + 1):
-            self._down[x, y] = ((_UP if y > top else 0) | (_DOWN if y < bottom else 0), net)
+            self._down[x, y] = (_UP if y > top else 0) | (_DOWN if y < bottom else 0)
+
+    def join(self, x: int, y: int, sides: int) -> None:
+        """Let a horizontal line meet the vertical one on these sides."""
+        self._joints[x, y] = self._joints.get((x, y), 0) | sides
 
     def box(self, x: int, y: int, width: int, style: str) -> None:
         """Draw a box of three rows around row ``y``."""
@@ -579,12 +573,9 @@ class _Canvas:
 
     def _sides(self, place: tuple[int, int]) -> int:
         """Return the directions in which lines leave a place."""
-        across, met = self._across.get(place, (0, {}))
-        if place not in self._down:
-            return across
-        down, net = self._down[place]
+        across, down = self._across.get(place, 0), self._down.get(place, 0)
         # If two lines cross without meeting, the horizontal one passes behind.
-        return down | (across & met.get(net, 0)) if down else across
+        return down | (across & self._joints.get(place, 0)) if down else across
 
 
 def _pieces(row: Mapping[int, Piece]) -> list[Piece]:
