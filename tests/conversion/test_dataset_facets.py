@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     schema_metadata,
 )
-from tests.cases import cases
+from tests.cases import cases, tables
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -49,6 +48,7 @@ from tests.oracles.strict import canonical_violations
 
 
 PLATFORM = "urn:li:dataPlatform:s3"
+CONTENT: Json = dict(tables("dataset_facets"))
 
 
 def metadata(*fields: tuple[str, str] | Json) -> Json:
@@ -123,52 +123,18 @@ def test_nested_field_paths_equal_acryl_datahubs(hive_type: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("element", ["_element", "element", "array_element", "item"])
-def test_elements_of_arrays_may_have_any_name(element: str) -> None:
-    field = {"name": "c", "type": "array", "fields": [{"name": element, "type": "int"}]}
-    (described,) = metadata(field)["fields"]
-    assert described["fieldPath"] == "[version=2.0].[type=struct].[type=array].[type=int].c"
-    assert described["type"]["type"] == {"com.linkedin.schema.ArrayType": {"nestedType": ["int"]}}
-
-
-def test_fields_of_a_struct_may_be_right_below_its_array() -> None:
-    field = {"name": "c", "type": "array", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "date"}]}
-    assert [re.sub(r"\[[^]]*]\.", "", each["fieldPath"]) for each in metadata(field)["fields"]] == ["c", "c.a", "c.b"]
-
-
-def test_maps_have_keys_and_values() -> None:
-    children = [{"name": "key", "type": "int"}, {"name": "value", "type": "double"}]
-    (described,) = metadata({"name": "c", "type": "map", "fields": children})["fields"]
-    assert described["type"]["type"] == {"com.linkedin.schema.MapType": {"keyType": "int", "valueType": "double"}}
+@cases("dataset_facets")
+def test_fields_are_read(fields: Any, expected: list[list[Any]]) -> None:
+    found = metadata_of({"fields": fields})["fields"]
+    assert [
+        [field["fieldPath"], field["nativeDataType"], {kind(field): body for body in field["type"]["type"].values()}]
+        for field in found
+    ] == expected
 
 
 @pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
 def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
     assert schema_metadata(json.dumps(facet).encode(), PLATFORM) is None
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [None, 1, {}, {"name": None, "type": "int"}, {"name": ""}, {"type": "int"}],
-)
-def test_a_broken_field_affects_no_other(broken: Any) -> None:
-    # Deviation 15.
-    aspect = metadata_of({"fields": [broken, {"name": "a", "type": "int"}]})
-    assert [field["fieldPath"] for field in aspect["fields"]] == ["a"]
-
-
-@pytest.mark.parametrize("broken", [{}, {"type": None}, {"type": 1}, {"type": "struct", "fields": None}])
-def test_a_field_without_type_keeps_its_name(broken: Json) -> None:
-    # Deviation 15.
-    (field,) = metadata({"name": "a", **broken})["fields"]
-    assert field["fieldPath"] == "a"
-    assert field["nativeDataType"] == (broken["type"] if broken.get("fields", 0) is None else "")
-
-
-def test_a_field_path_is_written_once() -> None:
-    # GMS refuses a schema with the same path twice; the first field counts.
-    (field,) = metadata(("a", "int"), ("a", "string"))["fields"]
-    assert kind(field) == "NumberType"
 
 
 def test_a_schema_may_have_no_fields() -> None:
@@ -183,20 +149,7 @@ def test_a_struct_deeper_than_any_table_is_cut() -> None:
     assert len(metadata_of({"fields": [field]})["fields"]) == 51
 
 
-NESTED: list[Json] = [
-    {"name": "tags", "type": "array<string>", "fields": [{"name": "_element", "type": "string"}]},
-    {
-        "name": "items",
-        "type": "array",
-        "fields": [{"name": "_element", "type": "struct", "fields": [{"name": "sku", "type": "string"}]}],
-    },
-    {"name": "price", "type": "struct", "fields": [{"name": "amount", "type": "decimal(10,2)"}]},
-    {
-        "name": "labels",
-        "type": "map",
-        "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "int"}],
-    },
-]
+NESTED: list[Json] = CONTENT["nested"]
 
 
 def test_columns_of_nested_types_match_their_lineage() -> None:
@@ -232,24 +185,7 @@ TARGET = urn("file", "/z")
 JANE, DATA = "urn:li:corpuser:jane", "urn:li:corpGroup:data/eng"
 ALL: Json = {"dataset_details": ["documentation", "owners", "tags"]}
 WITH_SCHEMAS: Json = {"datasets": "schemas"}
-ADDRESS: Json = {
-    "name": "address",
-    "type": "struct",
-    "fields": [{"name": "zip", "type": "string", "description": "ZIP"}],
-}
-FACETS: Json = {
-    "documentation": {"description": "All orders, 1/day"},
-    "ownership": {"owners": [{"name": "jane", "type": "DATA_STEWARD"}, {"name": "team:data/eng"}]},
-    "tags": {
-        "tags": [
-            {"key": "pii", "value": "true", "source": "SPARK"},
-            {"key": "tier", "value": "1/2"},
-            {"key": "email", "value": "true", "field": "mail"},
-            {"key": "geo", "value": "", "field": "address.zip"},
-        ]
-    },
-    "schema": schema({"name": "mail", "type": "string", "description": "Address "}, ("id", "long"), ADDRESS),
-}
+FACETS: Json = CONTENT["facets"]
 
 
 def written(*datasets: Json, inputs: list[Json] | None = None, **options: Any) -> list[Proposal]:
@@ -289,7 +225,7 @@ def test_each_detail_has_its_aspect(detail: str, aspect: str) -> None:
 
 def test_metadata_is_off_by_default() -> None:
     assert patches(written(file("/z", **FACETS))) == {}
-    bare = {"schema": schema(("mail", "string"), ("id", "long"), {**ADDRESS, "fields": [ADDRESS["fields"][0]]})}
+    bare = {"schema": schema(("mail", "string"), ("id", "long"), FACETS["schema"]["fields"][2])}
     plain = find(written(file("/z", **FACETS), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
     assert plain == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
 
