@@ -56,17 +56,21 @@ class Recording(Sink):
 
     :param refuses: whether the sink stops at an item.
     :param takes: the kind of items; ``None`` for both.
+    :param rejects: why it rejects each item, if it does.
     """
 
     name = "recording"
 
     def __init__(
-        self, refuses: Callable[[Any], bool] = lambda _: False, takes: type[OutboxItem] | None = Proposal
+        self,
+        refuses: Callable[[Any], bool] = lambda _: False,
+        takes: type[OutboxItem] | None = Proposal,
+        rejects: str = "",
     ) -> None:
         self.arrived: list[Any] = []
         self.refuses = refuses
         self.calls = 0
-        self._takes = takes
+        self._takes, self._rejects = takes, rejects
 
     @property
     def names(self) -> list[str]:
@@ -85,6 +89,9 @@ class Recording(Sink):
             if self.refuses(item[1]):
                 record.stop("it is full")
                 return
+            if self._rejects:
+                record.reject(item, self._rejects)
+                continue
             self.arrived.append(item[1])
             record.confirm([item], stored=True)
 

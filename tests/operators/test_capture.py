@@ -16,7 +16,15 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
-from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import (
+    FakeSpark,
+    TaskInstance,
+    TaskState,
+    context_of,
+    execute,
+    operator_with_lineage,
+    report_of,
+)
 
 JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
 EVENTS, LOG = (gzip.decompress((JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs"))
@@ -25,17 +33,9 @@ DRIVER_OUTPUT = JOBS.parent / "driver_output"
 WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
 
-def report_of(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
-    operator = operator_with_lineage(spark, **arguments)
-    context = context_of(operator)
-    execute(operator, context)
-    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
-    return report
-
-
 def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: FakeSpark) -> None:
     spark.logs(LOG)
-    report = report_of(spark, capture="event_log")
+    report = report_of(operator_with_lineage(spark, capture="event_log"))
     [arguments] = spark.runs
     assert "OpenLineageSparkListener" not in arguments
     assert spark.jar not in arguments
@@ -56,7 +56,7 @@ def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
     spark: FakeSpark, arguments: dict[str, Any], why: str
 ) -> None:
     spark.logs(LOG)
-    report = report_of(spark, capture="auto", **arguments)
+    report = report_of(operator_with_lineage(spark, capture="auto", **arguments))
     assert WRITTEN in report["outputs"]
     assert [warning for warning in report["warnings"] if why in warning and "Spark's own event log" in warning]
     assert "OpenLineageSparkListener" not in spark.runs[0]
@@ -64,7 +64,7 @@ def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
 
 def test_auto_uses_the_event_log_if_the_listener_left_no_event(spark: FakeSpark) -> None:
     spark.logs(LOG)
-    report = report_of(spark, capture="auto")
+    report = report_of(operator_with_lineage(spark, capture="auto"))
     assert "OpenLineageSparkListener" in spark.runs[0]
     assert WRITTEN in report["outputs"]
 
@@ -72,13 +72,13 @@ def test_auto_uses_the_event_log_if_the_listener_left_no_event(spark: FakeSpark)
 def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: FakeSpark) -> None:
     spark.writes(EVENTS)
     spark.logs(LOG)
-    with_log = report_of(spark, capture="auto")
+    with_log = report_of(operator_with_lineage(spark, capture="auto"))
     assert with_log["events"] == len(EVENTS.splitlines())
     assert len(with_log["jobs"]) == 1
 
 
 def test_a_job_that_disables_its_event_log_is_reported(spark: FakeSpark) -> None:
-    report = report_of(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})
+    report = report_of(operator_with_lineage(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"}))
     assert not report["outputs"]
     assert [warning for warning in report["warnings"] if "no Spark event log: the job sets" in warning]
 

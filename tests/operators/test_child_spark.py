@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import LineagePending
 from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag
+from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
 
 # As bin/spark-submit, bin/spark-class and bin/load-spark-env.sh of Spark 3.5 to 4.3.
 SPARK_CLASS = """#!/bin/bash
@@ -74,13 +74,6 @@ def below(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def bash(command: str, **arguments: Any) -> BashDatahubOperator:
     return BashDatahubOperator(task_id="build", bash_command=command, dag=dag(), **{**OPTIONS, **arguments})
-
-
-def report_of(operator: Any, ti: TaskInstance | None = None) -> dict[str, Any]:
-    context = context_of(operator, ti)
-    operator.execute(context)
-    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
-    return report
 
 
 @pytest.mark.slow
@@ -206,10 +199,7 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
     assert operator.execute(context) == "done"
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
     operator = PythonDatahubOperator(task_id="build", python_callable=call, op_args=[3], dag=dag(), **OPTIONS)
-    context = context_of(operator, TaskInstance(try_number=2))
-    with pytest.raises(subprocess.CalledProcessError):
-        operator.execute(context)
-    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    assert report_of(operator, TaskInstance(try_number=2), fails=subprocess.CalledProcessError)["events"] == 23
     with pytest.raises(AirflowException, match="exit code 3"):
         report_of(bash("spark-submit x.py"), TaskInstance(try_number=3))
 
@@ -293,10 +283,7 @@ def test_secrets_in_the_failure_of_a_task_and_in_the_notes_of_its_launches_are_r
     for launches in (True, False):
         arguments: dict[str, Any] = {"python_callable": call, "op_kwargs": {"launches": launches}}
         operator = PythonDatahubOperator(task_id="build", dag=dag(), **arguments, **OPTIONS)
-        context = context_of(operator)
-        with pytest.raises(RuntimeError):
-            operator.execute(context)
-        report = json.dumps(context["ti"].xcoms["lineage_report"])
+        report = json.dumps(report_of(operator, fails=RuntimeError))
         assert ("of this task ran without lineage: the Scala version of https://repo" in report) is launches
         assert "hunter2" not in report
 

@@ -14,10 +14,9 @@ from tests.operators.tries import (
     RUN_ID,
     FakeSpark,
     TaskInstance,
-    context_of,
-    execute,
     killed_last_attempt,
     operator_with_lineage,
+    report_of,
 )
 
 GONE = 2**22 + 1
@@ -56,10 +55,8 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
             for process in (orphan, bystander):
                 assert process.stdout
                 process.stdout.readline()
-            operator = operator_with_lineage(spark, **options)
-            context = context_of(operator, TaskInstance(try_number=2))
-            execute(operator, context)
-            warnings = [text for text in context["ti"].xcoms["lineage_report"]["warnings"] if "spark-submit" in text]
+            report = report_of(operator_with_lineage(spark, **options), TaskInstance(try_number=2))
+            warnings = [text for text in report["warnings"] if "spark-submit" in text]
             assert len(warnings) == (1 if words else 0)
             if words:
                 assert re.match(f"the spark-submit of attempt 1, .*{words.format(pid=orphan.pid)}", warnings[0])
@@ -92,7 +89,4 @@ def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_fol
 def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
     spark.writes("a_csv_join_agg")
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    execute(operator, context)
-    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
+    assert report_of(operator_with_lineage(spark))["warnings"] == []

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
 from tests.operators.test_alterable_submit import configure_airflows_transport
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
+from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, report_of
 from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import Json, spark_operator
 from tests.system.airflow_home import REPOSITORY
@@ -58,13 +58,6 @@ def documented_operator() -> type[LivyDatahubOperator]:
     return operator
 
 
-def report_of(operator: Any, try_number: int = 1) -> dict[str, Any]:
-    context = context_of(operator, TaskInstance(try_number=try_number))
-    operator.execute(context)
-    report: dict[str, Any] = context["ti"].xcoms["lineage_report"]
-    return report
-
-
 @pytest.mark.slow
 def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark, livy: Livy) -> None:
     for operator_class in (documented_operator(), LivyDatahubOperator):
@@ -78,10 +71,8 @@ def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark
         assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
         assert operator.spark_params == users
     spark.exits(3)
-    context = context_of(operator := batch(spark), TaskInstance(try_number=2))
-    with pytest.raises(AirflowException, match="did not succeed"):
-        operator.execute(context)
-    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    report = report_of(batch(spark), TaskInstance(try_number=2), fails=AirflowException, match="did not succeed")
+    assert report["events"] == 23
 
 
 def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, livy: Livy) -> None:
@@ -150,7 +141,7 @@ def test_a_batch_that_lineage_cannot_be_added_to_reports_why(spark: FakeSpark, l
     with pytest.raises(InjectionError, match="does not wait for its batch"):
         operator._launcher(context_of(operator))
     assert "set polling_interval" in report_of(operator)["reason"]
-    assert "name the jar in full" in report_of(batch(spark, openlineage_jar=""), try_number=2)["reason"]
+    assert "name the jar in full" in report_of(batch(spark, openlineage_jar=""), TaskInstance(try_number=2))["reason"]
     assert all("OpenLineage" not in run for run in spark.runs)
     assert [one["conf"] for one in livy.batches] == [USERS, USERS]
 

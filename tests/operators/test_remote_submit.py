@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.operators.tries import context_of
+from tests.operators.tries import report_of
 from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import spark_operator
 from tests.system.airflow_home import OPENLINEAGE_JAR, REPOSITORY, SPARK_ENV
@@ -35,11 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]
     dag = runpy.run_path(str(REPOSITORY / "example_dags/remote_lineage.py"))["dag"]
 
     def executed(task_id: str) -> Any:
-        operator = dag.get_task(task_id)
-        context = context_of(operator)
-        context["run_id"] = "run"
-        operator.execute(context)
-        return context["ti"].xcoms["lineage_report"]
+        return report_of(dag.get_task(task_id), run_id="run")
 
     return executed
 

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, operator_with_lineage
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, operator_with_lineage, report_of
 
 pytestmark = RECONNECTING
 
@@ -64,9 +64,7 @@ class Ti(TaskInstance):
 def run_try(spark: FakeSpark, number: int, state: TaskState | None, **arguments: Any) -> dict[str, Any]:
     operator: SparkSubmitDatahubOperator = operator_with_lineage(spark, **arguments)
     ti = Ti(try_number=number, max_tries=2)
-    operator.execute(context_of(operator, ti, state))
-    report: dict[str, Any] = ti.xcoms["lineage_report"]
-    return report
+    return report_of(operator, ti, state=state)
 
 
 def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from tests.operators.tries import (
     execute,
     operator_with_lineage,
     raised_by,
+    report_of,
 )
 from tests.patience import HANGS, PATIENCE
 
@@ -211,10 +212,7 @@ def test_switched_off_it_is_the_plain_operator(
 
 def test_the_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.writes("a_csv_join_agg")
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    execute(operator, context)
-    report = context["ti"].xcoms["lineage_report"]
+    report = report_of(operator_with_lineage(spark))
     assert report["events"] == 23
     assert (len(report["inputs"]), len(report["outputs"]), report["pending"]) == (2, 1, 0)
     count = report["proposals"]
@@ -230,9 +228,7 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     spark.prints(
         "26/11/21 ERROR ContextFactory: Query execution is null: can't emit event for executionId 3\nthe end\n"
     )
-    context = context_of(operator := operator_with_lineage(spark))
-    execute(operator, context)
-    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    reason = report_of(operator_with_lineage(spark))["reason"]
     assert reason.endswith("the driver's output says that OpenLineage missed SQL executions: 3")
     shown = capsys.readouterr().out
     assert "the end" in shown
@@ -429,10 +425,7 @@ SECRET_URL = (
 def test_secrets_in_the_reason_why_lineage_cannot_be_added_are_redacted(
     spark: FakeSpark, caplog: pytest.LogCaptureFixture, capture: str
 ) -> None:
-    operator = operator_with_lineage(spark, openlineage_jar=SECRET_URL, capture=capture)
-    context = context_of(operator)
-    execute(operator, context)
-    report = json.dumps(context["ti"].xcoms["lineage_report"])
+    report = json.dumps(report_of(operator_with_lineage(spark, openlineage_jar=SECRET_URL, capture=capture)))
     assert "the Scala version of https://repo.example.com/openlineage.jar is not known" in report
     assert "hunter2" not in report + caplog.text
 
@@ -440,11 +433,7 @@ def test_secrets_in_the_reason_why_lineage_cannot_be_added_are_redacted(
 def test_secrets_in_the_last_line_of_a_failed_job_are_redacted(spark: FakeSpark) -> None:
     spark.prints(f"{long_before(SECRET_URL)}\n")
     spark.exits(1)
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    with pytest.raises(AirflowException):
-        execute(operator, context)
-    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]
     assert "its last line: xxx" in reason
     assert "hunter2" not in reason
 
@@ -537,9 +526,5 @@ def test_a_job_that_failed_before_spark_started_is_reported_with_its_last_line(
 ) -> None:
     spark.prints("starting\nspark-class: No such file\n")
     spark.exits(code)
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    with pytest.raises(AirflowException):
-        execute(operator, context)
-    reason = context["ti"].xcoms["lineage_report"]["reason"]
+    reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]
     assert reason == f"the job failed before its Spark application started, so there are no events: {words}"

@@ -6,14 +6,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun, TaskAttempt
@@ -256,16 +256,37 @@ class FakeSpark:
         return True
 
 
-def execute(operator: SparkSubmitOperator, context: Any) -> object:
+def execute(operator: Any, context: Any) -> object:
     """Call ``execute``; whatever is left of spark-submit ends."""
     call: Callable[[Any], object] = operator.execute
     try:
         return call(context)
     finally:
-        process = getattr(operator._hook, "_submit_sp", None)
+        process = getattr(getattr(operator, "_hook", None), "_submit_sp", None)
         if process is not None:
             process.kill()
             process.communicate(timeout=HANGS)
+
+
+def report_of(
+    operator: Any,
+    ti: TaskInstance | None = None,
+    *,
+    fails: type[BaseException] | None = None,
+    match: str | None = None,
+    state: TaskState | None = None,
+    **context: Any,
+) -> dict[str, Any]:
+    """Run an attempt, and return its report.
+
+    :param fails: what the attempt must raise, with a text that contains ``match``.
+    :param context: more of its context.
+    """
+    whole = {**context_of(operator, ti, state), **context}
+    with pytest.raises(fails, match=match) if fails else nullcontext():
+        execute(operator, whole)
+    report: dict[str, Any] = whole["ti"].xcoms["lineage_report"]
+    return report
 
 
 @contextmanager

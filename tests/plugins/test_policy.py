@@ -219,7 +219,7 @@ def test_several_jobs_of_one_task_keep_each_others_edges(
 def test_default_args_can_switch_the_lineage_of_a_dag_off(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     one = with_policy(some_dag(enabled=False), monkeypatch, "SparkSubmitOperator")
     context = context_of(operator := one.get_task("submit"))
-    execute(operator, context)  # type: ignore[arg-type]
+    execute(operator, context)
     assert context["ti"].xcoms == {}
     assert "OpenLineage" not in spark.runs[0]
 

@@ -85,7 +85,27 @@ class Try:
 
     @property
     def delivered(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.sink_file.read_text().splitlines()]
+        return [json.loads(line) for line in self.sink_file.read_text().splitlines()] if self.sink_file.exists() else []
+
+    def aspects(self, name: str, urn: str | None = None, since: int = 0) -> list[dict[str, Any]]:
+        """Return the delivered proposals of an aspect, without the first ``since`` proposals."""
+        return aspects(self.delivered[since:], name, urn)
+
+    def run_events(self, since: int = 0) -> list[dict[str, Any]]:
+        return [one["aspect"]["json"] for one in self.aspects("dataProcessInstanceRunEvent", since=since)]
+
+    def results(self, since: int = 0) -> set[str]:
+        return {event["result"]["type"] for event in self.run_events(since) if "result" in event}
+
+    @property
+    def attempts(self) -> list[tuple[int, str]]:
+        """The beginnings and results of attempts, in the order of their delivery."""
+        events = [event for event in self.run_events() if "attempt" in event]
+        return [(event["attempt"], event.get("result", {}).get("type", event["status"])) for event in events]
+
+
+def aspects(proposals: list[dict[str, Any]], name: str, urn: str | None = None) -> list[dict[str, Any]]:
+    return [one for one in proposals if one["aspectName"] == name and urn in (None, one["entityUrn"])]
 
 
 def files_below(folder: Path) -> list[Path]:

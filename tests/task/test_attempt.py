@@ -178,26 +178,16 @@ def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
     one.finish()
     task_run = AirflowSite().task_run_urn("shop", "build", RUN_ID)
     task_job = AirflowSite().job_urn("shop", "build")
-    children = [
-        proposal["entityUrn"]
-        for proposal in one.delivered
-        if proposal["aspectName"] == "dataProcessInstanceRelationships"
-        and proposal["aspect"]["json"].get("parentInstance") == task_run
-    ]
-    assert len(children) == 1
-    (io,) = [
-        proposal["aspect"]["json"]
-        for proposal in one.delivered
-        if (proposal["entityUrn"], proposal["aspectName"]) == (JOB, "dataJobInputOutput")
-    ]
-    assert io["inputDatajobs"] == [task_job]
+    relationships = [each["aspect"]["json"] for each in one.aspects("dataProcessInstanceRelationships")]
+    assert [each.get("parentInstance") for each in relationships].count(task_run) == 1
+    (io,) = one.aspects("dataJobInputOutput", JOB)
+    assert io["aspect"]["json"]["inputDatajobs"] == [task_job]
 
 
 def test_the_announcement_says_that_the_attempt_runs(one: Try) -> None:
     one.running.announce()
-    events = [each["aspect"]["json"] for each in one.delivered if each["aspectName"] == "dataProcessInstanceRunEvent"]
-    assert [(event["status"], event.get("attempt")) for event in events] == [("STARTED", 1)]
-    assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
+    assert one.attempts == [(1, "STARTED")]
+    assert (len(one.run_events()), one.aspects("dataJobInputOutput")) == (1, [])
 
 
 def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
@@ -387,12 +377,7 @@ def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
         one.sink_file.rmdir()
         monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
         drain(one, "FAILURE")
-    results = [
-        (event["aspect"]["json"]["result"]["type"])
-        for event in one.delivered
-        if event["aspectName"] == "dataProcessInstanceRunEvent" and "result" in event["aspect"]["json"]
-    ]
-    assert set(results) == {"SUCCESS"}
+    assert one.results() == {"SUCCESS"}
     assert entries(tmp_path) == []
 
 
@@ -443,14 +428,8 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     monkeypatch.setattr(submitted.UnfinishedAttempt, "runs_here", False)
     drain(one, known)
     assert entries(tmp_path) == []
-    results = {
-        event["aspect"]["json"]["result"]["type"]
-        for event in one.delivered[before:]
-        if event["aspectName"] == "dataProcessInstanceRunEvent" and "result" in event["aspect"]["json"]
-    }
-    assert results == {"FAILURE" if later_attempt else known}
-    edges = {event["changeType"] for event in one.delivered[before:] if event["aspectName"] == "dataJobInputOutput"}
-    assert edges == {"PATCH"}
+    assert one.results(since=before) == {"FAILURE" if later_attempt else known}
+    assert {each["changeType"] for each in one.aspects("dataJobInputOutput", since=before)} == {"PATCH"}
 
 
 @pytest.mark.slow
@@ -547,7 +526,7 @@ def test_the_events_before_a_torn_line_make_edges_that_are_only_added(one: Try) 
     assert (report.events, report.bad_events) == (22, 1)
     assert any("cut off" in warning for warning in report.warnings)
     assert report.has_lineage
-    (io,) = [each for each in one.delivered if (each["entityUrn"], each["aspectName"]) == (JOB, "dataJobInputOutput")]
+    (io,) = one.aspects("dataJobInputOutput", JOB)
     assert io["changeType"] == "PATCH"
 
 
@@ -597,9 +576,8 @@ def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) ->
     report = one.finish()
     assert report.reason == "the jar is missing"
     assert report.events_file is None
-    results = [each["aspect"]["json"].get("result") for each in one.delivered if "RunEvent" in each["aspectName"]]
-    assert {"type": "SUCCESS", "nativeResultType": "airflow"} in results
-    assert not any(each["aspectName"] == "dataJobInputOutput" for each in one.delivered)
+    assert {"type": "SUCCESS", "nativeResultType": "airflow"} in [event.get("result") for event in one.run_events()]
+    assert one.aspects("dataJobInputOutput") == []
 
 
 def test_an_application_without_a_name_of_its_own_is_a_warning(one: Try) -> None:
@@ -612,9 +590,4 @@ def test_an_application_without_a_name_of_its_own_is_a_warning(one: Try) -> None
 def test_the_exit_of_spark_submit_decides_the_result_of_the_spark_run(one: Try) -> None:
     one.job_writes("a_csv_join_agg")
     one.finish(FAILED)
-    results = {
-        proposal["aspect"]["json"]["result"]["type"]
-        for proposal in one.delivered
-        if "RunEvent" in proposal["aspectName"] and "result" in proposal["aspect"]["json"]
-    }
-    assert results == {"FAILURE"}
+    assert one.results() == {"FAILURE"}

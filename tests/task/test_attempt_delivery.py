@@ -7,7 +7,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +16,12 @@ from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Dea
 from airflow_provider_spark_datahub.delivery.outbox import lease
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
 from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
-from tests.delivery.outboxes import outbox_at
+from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
 from tests.patience import HANGS, not_outlasting
 from tests.task.attempts import ENDED, FAILED, JOB, Try, entries, files_below
@@ -73,14 +71,7 @@ def test_the_lineage_of_an_earlier_attempt_goes_first(tmp_path: Path) -> None:
     report = second.finish()
 
     assert (report.pending, report.reason) == (0, None)
-    attempts = [
-        (event["attempt"], event["status"])
-        for event in (
-            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
-        )
-        if "attempt" in event
-    ]
-    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED"), (2, "COMPLETE")]
+    assert second.attempts == [(1, "STARTED"), (1, "UP_FOR_RETRY"), (2, "STARTED"), (2, "SUCCESS")]
     assert entries(tmp_path) == []
 
 
@@ -95,14 +86,7 @@ def test_the_next_attempt_delivers_what_a_killed_one_left(tmp_path: Path) -> Non
     report = second.finish()
 
     assert (report.pending, report.reason, report.warnings) == (0, None, [])
-    attempts = [
-        (event["attempt"], event.get("result", {}).get("type"))
-        for event in (
-            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
-        )
-        if "attempt" in event
-    ]
-    assert attempts == [(1, None), (1, "FAILURE"), (2, None), (2, "SUCCESS")]
+    assert second.attempts == [(1, "STARTED"), (1, "FAILURE"), (2, "STARTED"), (2, "SUCCESS")]
     assert entries(tmp_path) == []
 
 
@@ -170,14 +154,7 @@ def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) ->
     first.sink_file.rmdir()
     second.inject()
     second.running.announce()
-    attempts = [
-        (event["attempt"], event["status"])
-        for event in (
-            proposal["aspect"]["json"] for proposal in second.delivered if "RunEvent" in proposal["aspectName"]
-        )
-        if "attempt" in event
-    ]
-    assert attempts == [(1, "STARTED"), (1, "COMPLETE"), (2, "STARTED")]
+    assert second.attempts == [(1, "STARTED"), (1, "UP_FOR_RETRY"), (2, "STARTED")]
     (own,) = entries(tmp_path)
     assert (own.manifest.state, own.name.try_number) == ("unfinished", 2)
 
@@ -198,21 +175,8 @@ def test_raw_events_are_kept_without_secrets_beside_pending_proposals(tmp_path: 
     assert kept[-1]["run"] == {"runId": "x"}
 
 
-class Rejecting(Sink):
-    """Sink that rejects every proposal."""
-
-    name = "rejecting"
-
-    def describe(self) -> str:
-        return "a sink"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        for item in record.pending():
-            record.reject(item, "no such aspect")
-
-
 def test_raw_events_go_to_the_quarantine_with_rejected_proposals(tmp_path: Path) -> None:
-    one = Try(tmp_path, sink=Rejecting())
+    one = Try(tmp_path, sink=Recording(rejects="no such aspect"))
     one.job_writes("a_csv_join_agg")
     one.finish()
     raw, quarantined = sorted(files_below(tmp_path / "outbox/quarantined"), key=lambda path: path.suffix)
@@ -221,30 +185,8 @@ def test_raw_events_go_to_the_quarantine_with_rejected_proposals(tmp_path: Path)
     assert quarantined.suffix == ".jsonl"
 
 
-class Refusing(Sink):
-    """Takes nothing of a proposal that is in its words."""
-
-    name = "refusing"
-
-    def __init__(self, refuses: Callable[[str], bool]) -> None:
-        self._refuses = refuses
-        self.seen: list[str] = []
-
-    def describe(self) -> str:
-        return "a sink"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        for item in record.pending():
-            text = json.dumps(item[1].to_obj())
-            if self._refuses(text):
-                record.stop("a sink refuses")
-                return
-            self.seen.append(text)
-            record.confirm([item], stored=True)
-
-
 def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
-    sink = Refusing(lambda text: '"attempt": 1' in text)
+    sink = Recording(lambda proposal: '"attempt": 1' in json.dumps(proposal.to_obj()))
     first, second = Try(tmp_path, 1, sink=sink), Try(tmp_path, 2, sink=sink)
     first.job_writes("c_fail_midway")
     first.finish(replace(FAILED, result="UP_FOR_RETRY"))
@@ -252,7 +194,7 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
     report = second.finish()
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the lineage of an earlier attempt goes first, and is pending" in str(report.reason)
-    assert not any('"attempt": 2' in text for text in sink.seen)
+    assert not any('"attempt": 2' in json.dumps(proposal.to_obj()) for proposal in sink.arrived)
     first_entry, second_entry = entries(tmp_path)
     assert (first_entry.name.try_number, second_entry.name.try_number) == (1, 2)
     assert report.outbox_entry == str(second_entry)
@@ -262,26 +204,20 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
 def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
     over = threading.Event()
 
-    class Slow(Sink):
-        name = "slow"
+    def wait(_: object) -> bool:
+        return over.wait(HANGS)
 
-        def describe(self) -> str:
-            return "a slow sink"
-
-        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-            over.wait(HANGS)
-
-    one = Try(tmp_path, sink=Slow())
+    one = Try(tmp_path, sink=Recording(wait))
     one.job_writes("a_csv_join_agg")
     with not_outlasting(1):
         report = one.finish(replace(ENDED, seconds=1.0))
     over.set()
     assert report.pending == report.proposals
-    assert "a slow sink did not acknowledge everything before the time for lineage was over" in str(report.reason)
+    assert "a list did not acknowledge everything before the time for lineage was over" in str(report.reason)
 
 
 def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
-    one = Try(tmp_path, sink=Rejecting())
+    one = Try(tmp_path, sink=Recording(rejects="no such aspect"))
     one.job_writes("a_csv_join_agg")
     report = one.finish()
     assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)

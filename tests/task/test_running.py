@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +24,14 @@ from airflow_provider_spark_datahub.conversion.convert import Conversion, Conver
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink
-from airflow_provider_spark_datahub.task import job_events
+from airflow_provider_spark_datahub.task import LineageReport, job_events
 from tests.capture.installations import executable, openlineage_jar, spark_at
-from tests.delivery.outboxes import outbox_at
+from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, wait_until
-from tests.task.attempts import ENDED, FAILED, JOB, Try
+from tests.task.attempts import ENDED, FAILED, JOB, Try, aspects
 
 PERIOD = 0.02
 CASE = "a_csv_join_agg"
@@ -71,12 +71,16 @@ def followed(one: Try) -> Iterator[Job]:
         one.running.stop()
 
 
-def delivered(one: Try) -> list[Json]:
-    return one.delivered if one.sink_file.exists() else []
+def followed_to_its_end(one: Try, until: Callable[[], object] | None = None) -> LineageReport:
+    """Follow the try's job until what it wrote first is delivered, and return the report at its end.
 
-
-def aspects(proposals: list[Json], name: str, urn: str | None = None) -> list[Json]:
-    return [one for one in proposals if one["aspectName"] == name and urn in (None, one["entityUrn"])]
+    :param until: waited for instead.
+    """
+    with followed(one) as running:
+        running.writes(LINES[:UNTIL_ITS_END])
+        wait_until(until or (lambda: one.delivered))
+        running.writes(LINES[UNTIL_ITS_END:])
+        return one.finish()
 
 
 def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
@@ -96,18 +100,16 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
-        early = delivered(one)
+        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
+        early = one.delivered
         assert patched_edges(early, JOB, "inputDatasetEdges") == READ
         assert patched_edges(early, JOB, "outputDatasetEdges") == WRITTEN
-        assert {each["aspect"]["json"]["status"] for each in aspects(early, "dataProcessInstanceRunEvent")} == {
-            "STARTED"
-        }
+        assert {event["status"] for event in one.run_events()} == {"STARTED"}
         assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.finish()
     assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (23, 0, READ, WRITTEN)
-    runs = {each["entityUrn"] for each in aspects(delivered(one), "dataProcessInstanceOutput")}
+    runs = {each["entityUrn"] for each in one.aspects("dataProcessInstanceOutput")}
     assert len(runs) == 2, "the task's and Spark's, each time the same"
     assert not list((tmp_path / "events").iterdir())
 
@@ -121,14 +123,14 @@ def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: 
         for line in LINES:
             running.writes([line])
             time.sleep(PERIOD / 4)
-        wait_until(lambda: delivered(one))
-        before = len(delivered(one))
+        wait_until(lambda: one.delivered)
+        before = len(one.delivered)
         report = one.finish()
     other = Try(tmp_path / "not")
     other.job_writes(CASE)
     assert replace(report, seconds=0.0) == replace(other.finish(), seconds=0.0)
     # A delivery under way when the job ended may still come, before the end.
-    assert delivered(one)[before:][-report.proposals :] == other.delivered
+    assert one.delivered[before:][-report.proposals :] == other.delivered
 
 
 def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +143,7 @@ def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Converter, "add", add_and_note)
     one = job(tmp_path)
-    with followed(one) as running:
-        running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: delivered(one))
-        running.writes(LINES[UNTIL_ITS_END:])
-        one.finish()
+    followed_to_its_end(one)
     assert added == [line.strip() for line in LINES]
 
 
@@ -154,21 +152,21 @@ def test_nothing_is_delivered_without_new_events(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: delivered(one))
+        wait_until(lambda: one.delivered)
         time.sleep(PERIOD * 3)
-        before = len(delivered(one))
+        before = len(one.delivered)
         time.sleep(PERIOD * 10)
-        assert len(delivered(one)) == before
+        assert len(one.delivered) == before
 
 
 def test_a_job_that_failed_removes_none_of_its_delivered_edges(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: delivered(one))
+        wait_until(lambda: one.delivered)
         one.finish(FAILED)
     assert patched_edges(one.delivered, JOB, "outputDatasetEdges") == WRITTEN
-    assert {each["changeType"] for each in aspects(one.delivered, "dataJobInputOutput")} == {"PATCH"}
+    assert {each["changeType"] for each in one.aspects("dataJobInputOutput")} == {"PATCH"}
 
 
 @pytest.mark.slow
@@ -177,7 +175,7 @@ def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) 
     with followed(one) as running:
         running.writes(LINES)
         time.sleep(PERIOD * 10)
-        assert delivered(one) == []
+        assert one.delivered == []
         assert one.finish().events == 23
 
 
@@ -186,18 +184,14 @@ def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
 ) -> None:
     monkeypatch.setattr(job_events, "_MAX_SINGLE_EVENTS", 3)
     one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
-    with followed(one) as running:
-        running.writes(LINES[:UNTIL_ITS_END])
-        query = f"{JOB[:-1].rpartition(',')[0]},{CASE}.adaptive_spark_plan.a_revenue_by_country)"
-        wait_until(lambda: aspects(delivered(one), "dataJobInfo", query))
-        running.writes(LINES[UNTIL_ITS_END:])
-        report = one.finish()
+    query = f"{JOB[:-1].rpartition(',')[0]},{CASE}.adaptive_spark_plan.a_revenue_by_country)"
+    report = followed_to_its_end(one, lambda: one.aspects("dataJobInfo", query))
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
     alone = Try(tmp_path / "alone", options={"settings": LineageSettings(coalesce_jobs=False)})
     alone.folder.mkdir()
     alone.job_writes(CASE)
     alone.finish()
-    assert delivered(one)[-report.proposals :] == alone.delivered
+    assert one.delivered[-report.proposals :] == alone.delivered
 
 
 def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[Json], Json, int]:
@@ -260,20 +254,16 @@ def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
 
     monkeypatch.setattr(Converter, "discard_reported", forget_and_count)
     one = job(tmp_path)
-    with followed(one) as running:
-        running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: forgotten)
-        running.writes(LINES[UNTIL_ITS_END:])
-        report = one.finish()
+    report = followed_to_its_end(one, lambda: forgotten)
     assert min(forgotten) <= 2
     assert (report.events, set(report.inputs), set(report.outputs)) == (23, READ, WRITTEN)
-    (whole,) = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
+    (whole,) = one.aspects("dataJobInputOutput", JOB, since=-report.proposals)
     assert whole["changeType"] == "UPSERT"
 
 
 def test_queries_that_were_not_delivered_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
-    sink = Broken()
+    sink = Recording(lambda _: True)
     one = job(tmp_path, sink=sink)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
@@ -292,62 +282,40 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(delivered(one), JOB, "outputDatasetEdges"))
+        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
         time.sleep(PERIOD * 3)
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.finish()
     assert report.events == 23
-    last = aspects(one.delivered[-report.proposals :], "dataJobInputOutput", JOB)
+    last = one.aspects("dataJobInputOutput", JOB, since=-report.proposals)
     assert {each["changeType"] for each in last} <= {"PATCH"}, "earlier deliveries stay"
-    results = [each["aspect"]["json"].get("result") for each in aspects(one.delivered, "dataProcessInstanceRunEvent")]
+    results = [event.get("result") for event in one.run_events()]
     assert {"type": "SUCCESS", "nativeResultType": "COMPLETE"} in results
 
 
 # -- a destination that does not work
 
 
-class Broken(Sink):
-    """Takes nothing, until it is mended."""
-
-    name = "broken"
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.is_broken = True
-        self.taken: list[Json] = []
-
-    def describe(self) -> str:
-        return "a broken sink"
-
-    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
-        self.calls += 1
-        if self.is_broken:
-            record.stop("a broken sink is broken")
-            return
-        self.taken += [proposal.to_obj() for _, proposal in record.pending()]
-        record.confirm(record.pending(), stored=True)
-
-
 def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sink = Broken()
+    sink = Recording(lambda _: True)
     one = job(tmp_path, sink=sink)
     with caplog.at_level(logging.INFO), followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
         wait_until(lambda: sink.calls > 3)
         (entry,) = outbox_at(tmp_path / "outbox").entries()
         assert entry.manifest.state == "unfinished", "the end has everything"
-        sink.is_broken = False
-        wait_until(lambda: sink.taken)
-        assert patched_edges(sink.taken, JOB, "outputDatasetEdges") == WRITTEN
+        sink.refuses = lambda _: False
+        wait_until(lambda: sink.arrived)
+        assert patched_edges([each.to_obj() for each in sink.arrived], JOB, "outputDatasetEdges") == WRITTEN
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.finish()
     assert (report.pending, report.reason) == (0, None)
     messages = [record.getMessage() for record in caplog.records]
-    assert len([each for each in messages if "a broken sink is broken" in each]) == 1, "logged once"
+    assert len([each for each in messages if "it is full" in each]) == 1, "logged once"
     assert len([each for each in messages if each.startswith("Lineage of the running job: 2 inputs, 1 output;")]) == 1
 
 
-class Hanging(Broken):
+class Hanging(Recording):
     """Its first request never ends."""
 
     def __init__(self) -> None:
@@ -361,7 +329,6 @@ class Hanging(Broken):
             self.ends.wait(HANGS)
             assert deadline.expired, "nothing more may begin"
             return
-        self.is_broken = False
         super().send(record, deadline)
 
 
@@ -381,11 +348,7 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
 @pytest.mark.slow
 def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
     one = job(tmp_path, openlineage_connection="openlineage_missing")
-    with followed(one) as running:
-        running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: delivered(one))
-        running.writes(LINES[UNTIL_ITS_END:])
-        report = one.finish()
+    report = followed_to_its_end(one)
     (entry,) = outbox_at(tmp_path / "outbox").entries()
     events = [item.decoded() for item in entry.items() if isinstance(item, RawEvent)]
     assert events == [json.loads(line) for line in LINES]
@@ -412,7 +375,7 @@ def test_an_attempt_that_ends_before_its_first_period_delivers_everything_at_its
         running.writes(LINES)
         report = one.finish()
     assert (report.events, report.pending) == (23, 0)
-    assert report.proposals == len(delivered(one))
+    assert report.proposals == len(one.delivered)
 
 
 @pytest.mark.slow
