@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     SUMMARY,
     BackfillPlan,
 )
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal
 from benchmarks.archive_in_memory import convert_archive
 
 

@@ -23,12 +23,8 @@ from airflow_provider_spark_datahub.backfill.spark_job import (
     _compact_buckets,
     _convert_groups,
 )
-from airflow_provider_spark_datahub.conversion.archive.grouping import Link, merge_groups
-from airflow_provider_spark_datahub.conversion.archive.replay import (
-    ArchiveFacts,
-    ArchiveFilter,
-)
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion import LineageSettings
+from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, ArchiveFilter, Link, merge_groups
 from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 
 Row = dict[str, Any]

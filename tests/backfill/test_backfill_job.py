@@ -18,9 +18,7 @@ import pytest
 import zstandard
 
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan
-from airflow_provider_spark_datahub.conversion.archive.replay import (
-    ArchiveFilter,
-)
+from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 from benchmarks.event_mix import MIXES, mixed_application
 from tests.conversion.builders import CORPUS

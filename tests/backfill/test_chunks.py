@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as chunks
 from airflow_provider_spark_datahub.backfill.packing import Chunk, ChunkPacker
-from airflow_provider_spark_datahub.conversion.archive.replay import ArchivedEvent
+from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent
 
 EVENTS = st.builds(
     ArchivedEvent, st.integers(-1, 50), st.sampled_from("abc"), st.integers(0, 10**6), st.binary(max_size=9)

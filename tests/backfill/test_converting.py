@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFilter
+from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 from tests.backfill.steps import converted, kept, reference
 from tests.conversion.builders import CORPUS, settings
 

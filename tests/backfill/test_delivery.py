@@ -13,8 +13,8 @@ import pytest
 from airflow_provider_spark_datahub.backfill import delivery
 from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, ProposalFormatError
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.backfill.results import write_part, write_parts
 from tests.delivery.outboxes import Recording

@@ -18,11 +18,7 @@ from airflow_provider_spark_datahub.backfill.packing import (
     _rows_of,
     unresolved_runs,
 )
-from airflow_provider_spark_datahub.conversion.archive.grouping import (
-    EventHead,
-    Link,
-    merge_groups,
-)
+from airflow_provider_spark_datahub.conversion.archive import EventHead, Link, merge_groups
 from tests.backfill.steps import columns
 
 RUN = st.sampled_from(["a", "b", "c", "d", "e", "f"])

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.backfill import packing as packed_versions
 from airflow_provider_spark_datahub.backfill.packing import PackedVersions, VersionPacker
-from airflow_provider_spark_datahub.conversion.archive.replay import AspectVersion
+from airflow_provider_spark_datahub.conversion.archive import AspectVersion
 
 TEXT = st.sampled_from(["", "a", "b", "ä\U0001f600"])
 VERSION = st.builds(

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError, folder_uri
 from airflow_provider_spark_datahub.conversion import SettingsError
-from airflow_provider_spark_datahub.conversion.archive.replay import ArchiveFilter
+from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 
 PLAN = BackfillPlan(
     sources=("/events", "s3a://bucket/events"),

@@ -12,10 +12,8 @@ import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
 from airflow_provider_spark_datahub.cli.doctor import _PROBE_NAME, PROBE, _HealthChecks
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
-from airflow_provider_spark_datahub.delivery.outbox.format import Folder
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
-from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
+from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
+from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.cases import cases
 from tests.delivery.outboxes import put

@@ -14,8 +14,8 @@ import zstandard
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.outbox.format import Manifest
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery.outbox import Manifest
 from tests.backfill.results import write_part
 from tests.cli.commands import JOB, run
 

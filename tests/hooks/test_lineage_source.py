@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from airflow_provider_spark_datahub.hooks import datahub, lineage_source
 from airflow_provider_spark_datahub.hooks.airflow_context import stored_result

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
-from airflow_provider_spark_datahub.delivery.sink import Sink
+from airflow_provider_spark_datahub.delivery import Sink
 from airflow_provider_spark_datahub.hooks.storage import result_folder
 from tests.backfill.results import write_parts
 from tests.backfill.test_delivery import Receiver

@@ -16,8 +16,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxRecords
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxRecords
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.cli.sources import read_sources
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.network import build_network
-from airflow_provider_spark_datahub.visualization.page import Action, AttemptRow, Attempts, Frame, render_page
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import (
+    Action,
+    AttemptRow,
+    Attempts,
+    Frame,
+    build_graph,
+    build_network,
+    read_asset,
+    render_page,
+    render_svg,
+)
 from tests.cli.commands import run
 from tests.servers.chromium import Chromium, installed
 from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.difference import Change, ChangedPart, compare
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import Change, ChangedPart, compare
 from tests.cases import cases
 from tests.visualization.conftest import MIDNIGHT, application_run, dataset, event, lineage, spark_job
 

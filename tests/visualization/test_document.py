@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import render_json
-from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, render_json
 from tests.visualization.conftest import HOSTILE, dataset
 
 

@@ -3,15 +3,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.model import (
-    Attempt,
-    ColumnLineage,
-    Graph,
-    RunNode,
-    RunStateEvent,
-)
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import Graph, build_graph
+from airflow_provider_spark_datahub.visualization.model import Attempt, ColumnLineage, RunNode, RunStateEvent
 from airflow_provider_spark_datahub.visualization.names import Column
 from tests.cases import cases, tables
 

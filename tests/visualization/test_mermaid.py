@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import render_mermaid
-from airflow_provider_spark_datahub.visualization.graph import build_graph
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, build_network, render_mermaid
 from airflow_provider_spark_datahub.visualization.layout import Layout
-from airflow_provider_spark_datahub.visualization.network import Box, Network, build_network
+from airflow_provider_spark_datahub.visualization.network import Box, Network
 from tests.visualization.conftest import HOSTILE
 
 LINE = re.compile(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import platform_colours, render_svg
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width, build_network
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, build_network, render_svg
+from airflow_provider_spark_datahub.visualization.export import platform_colours
+from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width
 from tests.cli.commands import run
 from tests.visualization.conftest import RAW, TABLE, dataset, lineage
 

@@ -10,17 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.page import (
-    Action,
-    AttemptRow,
-    Attempts,
-    Frame,
-    _breakable,
-    _first_of,
-    render_page,
-)
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, build_graph, render_page
+from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
 from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
 

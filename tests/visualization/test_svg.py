@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.export import render_svg
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.network import build_network
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, build_network, render_svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

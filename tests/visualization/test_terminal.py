@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.visualization.graph import build_graph
-from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS, render_terminal
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.visualization import build_graph, render_terminal
+from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS
 from tests.cases import cases
 from tests.visualization.conftest import shown
 
