@@ -44,7 +44,7 @@ CORE = (
     "tests/hooks",
     "tests/plugins",
     "tests/task",
-    "tests/delivery/test_run_with_deadline.py",
+    "tests/delivery/test_deadline.py",
     "tests/test_provider.py",
 )
 NOT_CORE = "not spark and not airflow and not servers and not slow"

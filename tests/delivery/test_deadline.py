@@ -1,10 +1,17 @@
+"""Deadlines, and calls that are left behind at them."""
+
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import subprocess
+import sys
+import threading
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline
+from tests.patience import HANGS, join, not_outlasting, wait_until
 
 
 def test_a_deadline_counts_down_to_zero() -> None:
@@ -23,3 +30,110 @@ def test_a_deadline_cannot_be_extended() -> None:
     field = "at"
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(Deadline.after(1), field, 2.0)
+
+
+# -- calls
+
+
+def test_a_call_that_ends_in_time_returns_its_result() -> None:
+    calls: list[str] = []
+    assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+    assert calls == ["done"]
+
+
+@pytest.mark.slow
+def test_a_call_is_left_behind_at_the_deadline() -> None:
+    release = threading.Event()
+    deadline = Deadline.after(0.2)
+    with not_outlasting(0.2):
+        assert not run_with_deadline(deadline, lambda: assert_released(release))
+    assert deadline.expired
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "lineage-delivery"]
+    assert thread.daemon
+    release.set()
+
+
+def assert_released(release: threading.Event) -> None:
+    assert release.wait(HANGS)
+
+
+def test_no_call_begins_after_the_deadline() -> None:
+    calls: list[str] = []
+    assert not run_with_deadline(Deadline.after(0), lambda: calls.append("begun"))
+    assert calls == []
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), TimeoutError("of a socket"), SystemExit(3)])
+def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        run_with_deadline(Deadline.after(10), fail)
+    assert caught.value is error
+
+
+AT_THE_END = """
+import threading, time
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+
+def work():
+    threading.main_thread().join()
+    assert run_with_deadline(Deadline.after(10), lambda: print("done"))
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_still_runs_calls() -> None:
+    # From Python 3.12 on, it starts no thread any more.
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["done"], done.stderr
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
+    monkeypatch: pytest.MonkeyPatch, is_ending: bool
+) -> None:
+    # A process that may go on must not hang in a call.
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    calls: list[str] = []
+    monkeypatch.setattr(deadline, "_idle", threading.Semaphore(0))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    if is_ending:
+        monkeypatch.setattr(threading, "main_thread", threading.Thread)
+        assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+        assert calls == ["done"]
+    else:
+        with pytest.raises(RuntimeError):
+            run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+        assert calls == []
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+def test_threads_that_begin_at_once_are_all_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage traces every thread. With Python code in the audit of a process, as filelock's, some would never run."""
+    importlib.import_module("datahub.emitter.synchronized_file_emitter")  # imports filelock
+    monkeypatch.setattr(threading, "_trace_hook", lambda *_: None)
+    ran: list[int] = []
+
+    def begin() -> None:
+        for number in range(100):
+            threading.Thread(target=ran.append, args=(number,)).start()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        beginning = [threading.Thread(target=begin) for _ in range(8)]
+        for thread in beginning:
+            thread.start()
+        for thread in beginning:
+            join(thread)
+    finally:
+        sys.setswitchinterval(interval)
+    wait_until(lambda: len(ran) == 800)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,38 +75,10 @@ def test_objects_are_moved(storage: ObjectStorage) -> None:
     assert (storage.read("b/1"), storage.stored("a")) == (b"x", {})
 
 
-class Failing:
-    """A file system whose calls do what the test says."""
-
-    def __init__(self, act: Callable[[], Any]) -> None:
-        self._act = act
-
-    def invalidate_cache(self, path: str) -> None:
-        del path
-
-    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
-        del path, detail
-        return dict(self._act())
-
-    def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]:
-        del path, on_error
-        return dict(self._act())
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
-        del path, start, end
-        return bytes(self._act())
-
-    def pipe_file(self, path: str, value: bytes) -> None:
-        del path, value
-        self._act()
-
-    def rm_file(self, path: str) -> None:
-        del path
-        self._act()
-
-    def modified(self, path: str) -> object:
-        del path
-        return self._act()
+def failing(act: Callable[[], Any]) -> Any:
+    """Return a file system whose calls do what the test says."""
+    calls = ("find", "cat", "cat_file", "pipe_file", "rm_file", "modified")
+    return SimpleNamespace(invalidate_cache=lambda _: None, **dict.fromkeys(calls, lambda *_, **__: act()))
 
 
 class ClientError(Exception):
@@ -116,7 +89,7 @@ def test_client_errors_become_os_errors() -> None:
     def fail() -> None:
         raise ClientError("no such bucket")
 
-    outbox = Outbox(ObjectStorage(Failing(fail), "bucket/outbox", "s3://bucket/outbox"))
+    outbox = Outbox(ObjectStorage(failing(fail), "bucket/outbox", "s3://bucket/outbox"))
     with pytest.raises(OutboxError, match=r"the outbox s3://bucket/outbox: .*ClientError: no such bucket"):
         put(outbox)
 
@@ -124,14 +97,14 @@ def test_client_errors_become_os_errors() -> None:
 @pytest.mark.slow
 def test_a_task_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "_REQUEST_SECONDS", 0.1)
-    storage = ObjectStorage(Failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
+    storage = ObjectStorage(failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
     with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
         storage.read("x")
 
 
 @pytest.mark.slow
 def test_a_step_takes_at_most_half_of_the_remaining_time() -> None:
-    storage = ObjectStorage(Failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
+    storage = ObjectStorage(failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
     storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
         storage.write("x", [b""])
@@ -193,6 +166,6 @@ def test_without_the_stores_clock_the_hosts_is_used() -> None:
     def fail() -> None:
         raise NotImplementedError
 
-    storage = ObjectStorage(Failing(fail), "bucket", "s3://bucket")
+    storage = ObjectStorage(failing(fail), "bucket", "s3://bucket")
     storage.observe_time("x", time.time())
     assert (storage.knows_time, storage.modified_ms("x")) == (True, None)

@@ -21,13 +21,17 @@ SetEnvironment = Callable[[str, str], None]
 
 
 def run_attempt(
-    spark: FakeSpark, policy: str, state: TaskState, number: int = 1, budget: float = ENOUGH
+    spark: FakeSpark, policy: str, state: TaskState, number: int = 1, budget: float = ENOUGH, task: str = ""
 ) -> tuple[bool, dict[str, Any]]:
-    """Return whether the attempt succeeded, and its report."""
+    """Return whether the attempt succeeded, and its report.
+
+    :param task: id of one task of several, which may be tried ten times.
+    """
+    ids: dict[str, Any] = {"task_id": task} if task else {}
     operator = operator_with_lineage(
-        spark, datahub_conn_id="lineage", lineage_on_failure=policy, lineage_timeout=budget, name=CASE
+        spark, datahub_conn_id="lineage", lineage_on_failure=policy, lineage_timeout=budget, name=task or CASE, **ids
     )
-    ti = TaskInstance(try_number=number, max_tries=1)
+    ti = TaskInstance(try_number=number, max_tries=10 if task else 1, **ids)
     try:
         execute(operator, context_of(operator, ti, state))
     except LineagePendingError:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.cli.commands import run as command
-from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
+from tests.reliability.lineage_tries import connect, run_attempt
 from tests.servers.process import closed_port
 
 TASKS = [f"task_{number:02d}" for number in range(20)]
 ATTEMPTS_IN_THE_OUTAGE = 2
-BUDGET = 60.0
-"""Seconds for an attempt's lineage, more than a busy machine needs: the server that is down refuses at once."""
 
 
 class Day:
@@ -30,28 +28,12 @@ class Day:
 
     def run_attempt(self, task: str, number: int) -> bool:
         """Return whether the attempt succeeded."""
-        operator = operator_with_lineage(
-            self._spark,
-            task_id=task,
-            name=task,
-            datahub_conn_id="gms",
-            lineage_on_failure=self._policy,
-            lineage_timeout=BUDGET,
-        )
-        ti = TaskInstance(task_id=task, try_number=number, max_tries=10)
-        try:
-            execute(operator, context_of(operator, ti, self._states[task]))
-        except LineagePendingError:
-            return False
-        return True
+        return run_attempt(self._spark, self._policy, self._states[task], number, task=task)[0]
 
 
 @pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    def connect(url: str) -> None:
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": url}))
-
-    return connect
+def connect_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda url: connect(monkeypatch.setenv, conn_type="datahub-rest", host=url)
 
 
 def tasks_with_runs(gms: GmsStandIn) -> set[str]:
@@ -70,10 +52,10 @@ def is_of_a_run(proposal: dict[str, str]) -> bool:
 
 
 def test_one_task_finds_out_and_the_others_keep_their_lineage(
-    spark: FakeSpark, connect: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: FakeSpark, connect_to: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each attempt says in one WARNING why and what to do."""
-    connect(f"http://127.0.0.1:{closed_port()}")
+    connect_to(f"http://127.0.0.1:{closed_port()}")
     spark.writes("a_csv_join_agg")
     day = Day(spark, "warn")
     for number, task in enumerate(TASKS[:3]):
@@ -85,28 +67,28 @@ def test_one_task_finds_out_and_the_others_keep_their_lineage(
         assert number == 0 or "no other task of this host asks it again for " in warning
         assert f'run "spark-datahub emit --outbox {tmp_path / "outbox"}", or wait' in warning
     with GmsStandIn() as gms:
-        connect(gms.url)  # another server is asked at once
+        connect_to(gms.url)  # another server is asked at once
         assert day.run_attempt(TASKS[3], 1)
         assert tasks_with_runs(gms) >= {TASKS[3]}
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
 def test_spark_runs_once_per_task(
-    policy: str, spark: FakeSpark, connect: Callable[[str], None], tmp_path: Path
+    policy: str, spark: FakeSpark, connect_to: Callable[[str], None], tmp_path: Path
 ) -> None:
     spark.writes("a_csv_join_agg")
     day = Day(spark, policy)
     waiting = TASKS
     with GmsStandIn() as server_in_maintenance:
         server_in_maintenance.fail_next(503, headers={"Retry-After": "3600"}, times=10_000)
-        connect(server_in_maintenance.url)
+        connect_to(server_in_maintenance.url)
         for number in range(1, ATTEMPTS_IN_THE_OUTAGE + 1):
             waiting = [task for task in waiting if not day.run_attempt(task, number)]
             assert waiting == ([] if policy == "warn" else TASKS)
         assert server_in_maintenance.stored == []
 
     with GmsStandIn() as gms:
-        connect(gms.url)
+        connect_to(gms.url)
         assert all(day.run_attempt(task, ATTEMPTS_IN_THE_OUTAGE + 1) for task in waiting)
         assert command("emit", "--outbox", tmp_path / "outbox").exit_code == 0
         assert tasks_with_runs(gms) == set(TASKS)
