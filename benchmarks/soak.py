@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub import task
-from airflow_provider_spark_datahub.capture import ParentRun, Submission
+from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submission
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Sink
@@ -210,7 +210,7 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
     run = DagRun(AirflowSite(), "soak", f"run{number}")
     connections = task.Connections(place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox)
     lineage = task.AttemptLineage(options, TaskAttempt(run, "build", 1, start_ms=START_MS), connections)
-    spark = task.SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True)
+    spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True)
     parents = (ParentRun("default", name, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{number}{name}"))) for name in "ab")
     properties = lineage.inject(Submission(), spark, *parents).submission.effective_properties()
     events = Path(properties["spark.openlineage.transport.location"])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Injection,
         LineageInjection,
         ParentRun,
+        SparkSubmit,
         event_file,
         event_log_folder,
         inject,
@@ -72,7 +73,7 @@ else:
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
-                "Injection LineageInjection ParentRun event_file event_log_folder inject "
+                "Injection LineageInjection ParentRun SparkSubmit event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
             "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice choose_jar",

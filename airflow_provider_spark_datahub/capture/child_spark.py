@@ -24,12 +24,12 @@ from airflow_provider_spark_datahub.capture.event_lines import EVENT_FILE
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,
+    SparkSubmit,
     inject,
     inject_event_log,
     overridden_transport,
 )
-from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, base_file, base_properties
+from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, check_command_line
 from airflow_provider_spark_datahub.files import open_regular
 
@@ -181,8 +181,9 @@ class SubmitArguments:
         """Names of the options."""
         return {option for option, _, _ in self.options}
 
-    def submission(self, base: Mapping[str, str]) -> Submission:
-        """Return the arguments as a submission over the properties ``base``."""
+    @property
+    def submission(self) -> Submission:
+        """The arguments as a submission."""
         return Submission(
             properties=self.properties,
             jars=self.value("--jars"),
@@ -190,7 +191,6 @@ class SubmitArguments:
             driver_class_path=self.value("--driver-class-path"),
             repositories=self.value("--repositories"),
             application=self.application,
-            base_properties=base,
         )
 
     def with_submission(self, submission: Submission, properties_file: Path | None = None) -> list[str]:
@@ -245,20 +245,13 @@ def _rewrite(
         raise InjectionError(
             f"it is a client of the Spark Connect server {remote.partition(';')[0]}: configure OpenLineage there"
         )
-    installation = SparkInstallation.find("spark-submit", env)
-    properties_file = parsed.value("--properties-file")
-    base = base_properties(installation, properties_file, also_defaults="--load-spark-defaults" in parsed.names)
-    submission = replace(parsed.submission(base), base_file=base_file(installation, properties_file))
+    has_defaults, file = "--load-spark-defaults" in parsed.names, parsed.value("--properties-file")
+    spark = SparkSubmit("spark-submit", env, True, file, also_defaults=has_defaults, banner_seconds=0)
+    submission = replace(spark.with_base(parsed.submission), replaceable=False)
     if off := submission.disabled_by(env):
         raise InjectionError(f"{off} switches the OpenLineage listener off")
     local_driver = (parsed.value("--deploy-mode") or submission.effective("spark.submit.deployMode")) != "cluster"
-    jar = choose_jar(
-        injection.openlineage_jar,
-        submission,
-        installation=installation,
-        local_driver=local_driver,
-        resolver=IvyResolver(installation, submission, env) if installation else None,
-    )
+    jar = replace(spark, local_driver=local_driver).choose_jar(injection.openlineage_jar, submission)
     listener = LineageInjection(
         event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets
     )
@@ -266,15 +259,15 @@ def _rewrite(
     if injection.class_archives and local_driver:
         with suppress(ClassArchiveError):
             archives = ClassArchives.at(injection.class_archives)
-            submission = archives.find(users, installation, env, jar).added_to(submission)
+            submission = archives.find(users, spark.installation, env, jar).added_to(submission)
     if injection.event_log:
         submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
     replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None
     note = f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
     check_command_line(parsed.with_submission(submission), env)
-    properties, file = submission.hand_over(private)
+    properties, private_file = submission.hand_over(private)
     submission = replace(submission, properties=properties, base_properties={})
-    return parsed.with_submission(submission, file.path if file else None), note
+    return parsed.with_submission(submission, private_file.path if private_file else None), note
 
 
 def _main() -> None:

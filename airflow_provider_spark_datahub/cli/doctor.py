@@ -212,15 +212,9 @@ class _HealthChecks:
         yield self._start() or _spark_version(known.spark_version, installation.home if installation else None)
         submission = capture.Submission(base_properties=capture.base_properties(installation, None))
         setting = (options.openlineage_jar if options else "") or capture.DEFAULT_OPENLINEAGE_JAR
+        spark = capture.SparkSubmit(self.spark_binary, env, True, scala_version=known.scala_version, banner_seconds=0)
         try:
-            jar = capture.choose_jar(
-                setting,
-                submission,
-                installation=installation,
-                local_driver=True,
-                resolver=capture.IvyResolver(installation, submission, env, self.seconds) if installation else None,
-                scala_version=known.scala_version,
-            )
+            jar = spark.choose_jar(setting, submission, seconds=self.seconds)
         except capture.InjectionError as error:
             yield _bad("OpenLineage", error.reason, "set [spark_datahub] openlineage_jar to a jar that fits")
         else:

@@ -40,10 +40,8 @@ def warm(
             f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit",
             console.EXIT_USAGE,
         )
-    submission = capture.Submission()
-    resolver = capture.IvyResolver(installation, submission, env, seconds)
     try:
-        jar = capture.choose_jar(setting, submission, installation=installation, local_driver=True, resolver=resolver)
+        jar = capture.SparkSubmit(spark_binary, env, True).choose_jar(setting, capture.Submission(), seconds=seconds)
     except capture.InjectionError as error:
         console.fail(error.reason)
     archives = capture.ClassArchives.at(folder)

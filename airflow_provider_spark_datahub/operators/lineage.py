@@ -24,8 +24,8 @@ from airflow_provider_spark_datahub.task import ARGUMENTS
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, Submission
-    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher, SparkSubmit
+    from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, SparkSubmit, Submission
+    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _ALIAS = "spark_datahub"

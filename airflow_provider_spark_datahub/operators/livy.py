@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import Submission
-    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+    from airflow_provider_spark_datahub.capture import SparkSubmit, Submission
+    from airflow_provider_spark_datahub.task import Launcher
 
 
 class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
@@ -55,7 +55,7 @@ class _LivyLauncher(SubmissionLauncher):
         )
 
     def spark(self) -> SparkSubmit:
-        return task.SparkSubmit(binary=None, env={}, local_driver=False)
+        return capture.SparkSubmit(binary=None, env={}, local_driver=False)
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         return self.swapped(spark_params=capture.LivyBatch(self._operator.spark_params).with_submission(submission))

@@ -12,7 +12,7 @@ from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipeli
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator, connection_extra
@@ -20,8 +20,8 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import PropertiesFile, Submission
-    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+    from airflow_provider_spark_datahub.capture import PropertiesFile, SparkSubmit, Submission
+    from airflow_provider_spark_datahub.task import Launcher
 
 
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
@@ -88,7 +88,7 @@ class _JDBCLauncher(SubmissionLauncher):
 
     def spark(self) -> SparkSubmit:
         extra = connection_extra(self._operator._spark_conn_id)
-        return task.SparkSubmit(
+        return capture.SparkSubmit(
             binary=extra.get("spark-binary") or "spark-submit",
             env=os.environ,
             local_driver=extra.get("deploy-mode") != "cluster",
@@ -112,7 +112,7 @@ class _SqlLauncher(SubmissionLauncher):
 
     def spark(self) -> SparkSubmit:
         sql = len(str(self._operator.sql or ""))
-        return task.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
+        return capture.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import SparkApplication, Submission
-    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+    from airflow_provider_spark_datahub.capture import SparkApplication, SparkSubmit, Submission
+    from airflow_provider_spark_datahub.task import Launcher
 
 
 class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperator):
@@ -64,7 +64,7 @@ class _KubernetesLauncher(SubmissionLauncher):
 
     def spark(self) -> SparkSubmit:
         application = self._application
-        return task.SparkSubmit(
+        return capture.SparkSubmit(
             binary=None,
             env=application.environment,
             local_driver=False,

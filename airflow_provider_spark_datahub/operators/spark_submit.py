@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import Submission
-    from airflow_provider_spark_datahub.task import Launcher, SparkSubmit
+    from airflow_provider_spark_datahub.capture import SparkSubmit, Submission
+    from airflow_provider_spark_datahub.task import Launcher
 
 _OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")
 """Arguments that may be long."""
@@ -63,7 +63,7 @@ class _SubmitLauncher(SubmissionLauncher):
         """Return the spark-submit that will run, from the operator's arguments and its Spark connection."""
         operator = self._operator
         extra = connection_extra(operator._conn_id)
-        return task.SparkSubmit(
+        return capture.SparkSubmit(
             binary=operator._spark_binary or extra.get("spark-binary") or "spark-submit",
             env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
             local_driver=(operator._deploy_mode or extra.get("deploy-mode")) != "cluster",

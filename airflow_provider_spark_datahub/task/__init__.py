@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .attempt import AttemptLineage, Launcher, SparkSubmit
+    from .attempt import AttemptLineage, Launcher
     from .earlier import SucceededAttempt
     from .ended import AttemptEnd, EndedAttempt
     from .options import (
@@ -27,7 +27,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "attempt": "AttemptLineage Launcher SparkSubmit",
+            "attempt": "AttemptLineage Launcher",
             "earlier": "SucceededAttempt",
             "ended": "AttemptEnd EndedAttempt",
             "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "

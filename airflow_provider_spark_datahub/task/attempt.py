@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,19 +19,13 @@ from airflow_provider_spark_datahub.capture import (
     EventPlace,
     Injection,
     InjectionError,
-    IvyResolver,
     LineageInjection,
     ParentRun,
-    SparkInstallation,
-    SparkVersions,
+    SparkSubmit,
     Submission,
-    base_file,
-    base_properties,
-    choose_jar,
     event_file,
     event_log_folder,
     inject,
-    knows_base_file,
     overridden_transport,
     unused_path,
 )
@@ -47,7 +40,7 @@ from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt, reservation_file
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import ChildInjection, ClassArchive, JarChoice, ScalaVersion
+    from airflow_provider_spark_datahub.capture import ChildInjection, ClassArchive, JarChoice
     from airflow_provider_spark_datahub.conversion import JobLineage, LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -61,8 +54,6 @@ LAST_LINE_CHARS = 300
 
 _BEGIN_SECONDS = 8.0
 """Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
-_BANNER_SECONDS = 20.0
-"""Time for ``spark-submit --version``, which is called if its folder does not show Spark's version."""
 
 
 class Launcher(Protocol):
@@ -77,28 +68,6 @@ class Launcher(Protocol):
 
     def stop(self) -> None:
         """Stop the job, and wait until it writes no more events."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSubmit:
-    """The ``spark-submit`` that will run.
-
-    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
-    :param env: its whole environment.
-    :param local_driver: the driver runs on this machine.
-    :param properties_file: the ``--properties-file`` option.
-    :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
-    :param argument_bytes: size of its arguments beyond the submission, such as the application's.
-    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
-    """
-
-    binary: str | None
-    env: Mapping[str, str]
-    local_driver: bool
-    properties_file: str | None = None
-    scala_version: ScalaVersion | None = None
-    suffixed_name: str | None = None
-    argument_bytes: int = 0
 
 
 class AttemptLineage:
@@ -341,20 +310,14 @@ class AttemptLineage:
             the job's event log instead.
         :raises OSError: if the properties file cannot be read.
         """
-        installation = SparkInstallation.find(spark.binary, spark.env) if spark.binary else None
-        submission = replace(
-            submission,
-            base_properties=base_properties(installation, spark.properties_file),
-            base_file=base_file(installation, spark.properties_file),
-            replaceable=_knows_base_file(spark, installation),
-        )
+        submission = spark.with_base(submission)
         if submission.secrets and spark.binary and not submission.replaceable:
             names_of_secrets = ", ".join(sorted(submission.secrets))
             log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
         reason = f"capture is {self.options.capture}"
         if self.options.capture != "event_log":
             try:
-                return self._with_listener(submission, spark, installation, events_file, runs)
+                return self._with_listener(submission, spark, events_file, runs)
             except InjectionError as error:
                 if self.options.capture == "listener":
                     raise
@@ -364,42 +327,25 @@ class AttemptLineage:
         return Injection(submission, users_parent=False, users_transport=False)
 
     def _with_listener(
-        self,
-        submission: Submission,
-        spark: SparkSubmit,
-        installation: SparkInstallation | None,
-        events_file: EventPlace,
-        runs: tuple[ParentRun, ParentRun],
+        self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
     ) -> Injection:
         self._check_listener(submission, spark)
-        versions = None
-        if installation is None and spark.binary:
-            versions = SparkVersions.from_banner(spark.binary, spark.env, _BANNER_SECONDS)
-        jar = choose_jar(
-            self.options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
-            submission,
-            installation=installation,
-            local_driver=spark.local_driver,
-            resolver=IvyResolver(installation, submission, spark.env) if installation else None,
-            scala_version=versions.scala_version if versions else spark.scala_version,
-            s3_transport=not isinstance(events_file, Path),
-        )
+        setting = self.options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR
+        jar = spark.choose_jar(setting, submission, s3_transport=not isinstance(events_file, Path))
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self.connections.s3_endpoint(str(events_file))
         lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self._facets(), endpoint)
         injection = inject(submission, lineage)
-        archive = self._class_archive(submission, spark, installation, jar)
+        archive = self._class_archive(submission, spark, jar)
         return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection
 
-    def _class_archive(
-        self, submission: Submission, spark: SparkSubmit, installation: SparkInstallation | None, jar: JarChoice
-    ) -> ClassArchive | None:
+    def _class_archive(self, submission: Submission, spark: SparkSubmit, jar: JarChoice) -> ClassArchive | None:
         if self.options.class_archives is None or not spark.local_driver:
             return None
         try:
             archives = capture.ClassArchives.at(self.options.class_archives)
-            archive = archives.find(submission, installation, spark.env, jar)
+            archive = archives.find(submission, spark.installation, spark.env, jar)
         except capture.ClassArchiveError as error:
             log.info("The job starts without an archive of Java classes: %s", error)
             return None
@@ -423,14 +369,3 @@ def _followed(jobs: Sequence[JobLineage], attempt: TaskAttempt) -> TaskAttempt:
     read = {urn for job in jobs for urn in job.lineage.inputs}
     written = {urn for job in jobs for urn in job.lineage.outputs}
     return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
-
-
-def _knows_base_file(spark: SparkSubmit, installation: SparkInstallation | None) -> bool:
-    # A driver in a container has environment variables that spark-submit does not see.
-    names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
-    is_ours = all(spark.env.get(name) == os.environ.get(name) for name in names)
-    return (
-        spark.binary is not None
-        and is_ours
-        and knows_base_file(installation, spark.properties_file, spark.binary, spark.env)
-    )

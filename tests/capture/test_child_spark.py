@@ -50,7 +50,7 @@ def test_arguments_are_parsed_as_spark_parses_them() -> None:
 def test_only_changed_arguments_are_replaced() -> None:
     before = ["--conf", "spark.a=1", "--jars", "x.jar", "--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"]
     parsed = SubmitArguments.parse(before)
-    assert parsed.with_submission(parsed.submission({})) == before
+    assert parsed.with_submission(parsed.submission) == before
     changed = Submission({"spark.a": "9", "spark.b": "2", "spark.c": "3"}, jars="x.jar,y.jar", packages="a:b:1")
     assert parsed.with_submission(changed) == [
         *("--conf", "spark.a=9", "--conf", "spark.c=3", "--jars", "x.jar,y.jar", "--packages", "a:b:1"),

@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
+from airflow_provider_spark_datahub.capture.injection import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
@@ -89,7 +90,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "Airflow's transport": (spark_submit, "conf_with_airflows_transport"),
     "spark-submit": (spark_submit._SubmitLauncher, "spark"),
     "the installation": (SparkInstallation, "find"),
-    "the jar": (attempt, "choose_jar"),
+    "the jar": (SparkSubmit, "choose_jar"),
     "the location": (attempt, "event_file"),
     "the injection": (attempt, "inject"),
     "the announcement": (RunningAttempt, "announce"),

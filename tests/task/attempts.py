@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
@@ -15,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.task.attempt import AttemptLineage, SparkSubmit
+from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.ended import AttemptEnd, EndedAttempt
 from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 from airflow_provider_spark_datahub.task.report import LineageReport

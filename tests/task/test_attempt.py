@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
@@ -25,7 +26,6 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.task import attempt, delivery, earlier, recovery, submitted
-from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport

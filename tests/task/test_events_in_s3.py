@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog, LogObjects
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -18,7 +19,6 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
-from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 from tests.capture.test_event_objects import RECORDED

@@ -455,7 +455,8 @@ IMPORTS_OF_AN_ATTEMPT = """
     from airflow_provider_spark_datahub.hooks.datahub import open_sink
     from airflow_provider_spark_datahub.hooks.airflow_context import configuration
     from airflow_provider_spark_datahub.hooks.storage import open_outbox
-    from airflow_provider_spark_datahub.task import AttemptLineage, Connections, RunningAttempt, SparkSubmit
+    from airflow_provider_spark_datahub.capture import SparkSubmit
+    from airflow_provider_spark_datahub.task import AttemptLineage, Connections, RunningAttempt
 
     folder = Path(sys.argv[1])
     options = configuration().resolve(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.task.attempt import SparkSubmit
 from tests.capture.installations import executable, openlineage_jar
 from tests.capture.test_class_archive import Worker
 from tests.task.attempts import PARENT, ROOT, Try
