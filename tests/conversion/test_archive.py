@@ -1,4 +1,4 @@
-"""Archives of events, against what each task's own conversion delivers."""
+"""Archives of events: their groups, what compaction keeps, and what each task's own conversion delivers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion import convert_events
-from airflow_provider_spark_datahub.conversion.archive.replay import STILL_RUNNING_MS, ArchiveFilter
+from airflow_provider_spark_datahub.conversion import Proposal, convert_events
+from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead, Link, merge_groups
+from airflow_provider_spark_datahub.conversion.archive.replay import (
+    ADDED,
+    LATEST,
+    RUN,
+    STILL_RUNNING_MS,
+    ArchiveFilter,
+    AspectVersion,
+    _KeptProposal,
+    compact_versions,
+)
+from airflow_provider_spark_datahub.conversion.aspects import input_output
+from airflow_provider_spark_datahub.conversion.events import RunEvent
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSessions
 from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -21,11 +38,271 @@ from tests.conversion.builders import (
     application,
     event,
     file,
+    file_urns,
+    json_lines,
     query,
     settings,
     whole_application,
 )
 from tests.oracles.strict import canonical_violations
+
+# -- Groups never separate events that the converter joins
+
+
+RUNS = ("a", "b", "c", "d", "e")
+
+
+def urn(path: str) -> str:
+    return file_urns(path)[0]
+
+
+def groups(events: Iterable[Json]) -> dict[str, str]:
+    """Map each run to the one group that all of its events are in."""
+    heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in events]
+    shared = merge_groups(link for head in heads for link in head.links())
+    found: dict[str, str] = {}
+    for head in heads:
+        group = shared.get(head.group, head.group)
+        # Events of one run are never apart.
+        assert found.setdefault(head.run_id, group) == group
+    return found
+
+
+def test_a_query_is_in_the_group_of_its_application() -> None:
+    found = groups([application("START", run_id="a"), query(run_id="b", parent="a"), query(run_id="c", parent="a")])
+    assert found == {"a": "a", "b": "a", "c": "a"}
+
+
+def test_two_applications_of_one_task_are_two_groups() -> None:
+    task = event(run_id="task", job_type="TASK", parent="dag")
+    found = groups(
+        [task, application("START", run_id="a", parent="task"), application("START", run_id="b", parent="task")]
+    )
+    assert len(set(found.values())) == 3
+
+
+def test_a_query_of_a_query_is_in_the_group_of_the_application() -> None:
+    found = groups([query(run_id="c", parent="b"), query(run_id="b", parent="a"), application("START", run_id="a")])
+    assert len(set(found.values())) == 1
+
+
+def test_a_run_that_names_its_parent_only_once_is_in_one_group() -> None:
+    found = groups([query(run_id="b", parent="a"), event(run_id="b"), application("START", run_id="a")])
+    assert len(set(found.values())) == 1
+
+
+def test_other_runs_belong_to_their_parent_only_if_it_is_an_application() -> None:
+    below_application = [event(run_id="b", job_type="STEP", parent="a"), application("START", run_id="a")]
+    below_task = [event(run_id="b", job_type="STEP", parent="a"), event(run_id="a", job_type="TASK")]
+    assert len(set(groups(below_application).values())) == 1
+    assert len(set(groups(below_task).values())) == 2
+
+
+TYPES = st.fixed_dictionaries(dict.fromkeys(RUNS, st.sampled_from(("APPLICATION", "SQL_JOB", "RDD_JOB", "TASK", None))))
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(RUNS), st.booleans(), st.sampled_from((*RUNS, None))),
+    max_size=12,
+)
+
+
+@pytest.mark.slow
+@given(TYPES, EVENTS)
+def test_runs_of_one_application_are_in_one_group(
+    types: dict[str, str | None], drawn: list[tuple[str, bool, str | None]]
+) -> None:
+    # Whatever an event leaves out of its run's type and parent.
+    events = [
+        event(run_id=run_id, job_type=types[run_id] if typed else None, parent=parent)
+        for run_id, typed, parent in drawn
+    ]
+    fold = Fold(settings())
+    for one in events:
+        fold.add(RunEvent.parse(json.dumps(one).encode()))
+    group = groups(events)
+    for found in fold.applications():
+        assert len({group[run.run_id] for run in found.runs}) == 1
+
+
+HIVE_EVENTS = st.builds(
+    lambda run_id, parent, session, is_query: event(
+        run_id=run_id,
+        job_type=None,
+        parent=parent,
+        namespace="hive://metastore",
+        inputs=[{"namespace": "hive", "name": "t"}] if is_query else [],
+        run_facets={"hive_session": {"sessionId": session}} if session else {},
+    ),
+    st.sampled_from(RUNS),
+    st.sampled_from((*RUNS, None)),
+    st.sampled_from(("S1", "S2", "A", None)),
+    st.booleans(),
+)
+
+
+@pytest.mark.slow
+@given(st.lists(HIVE_EVENTS, max_size=12))
+def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> None:
+    # Each run has the same parent whether its group alone is seen or the whole archive.
+
+    def parents(of: Iterable[Json]) -> dict[str, str | None]:
+        sessions, parsed = HiveSessions(1000), [RunEvent.parse(json.dumps(one).encode()) for one in of]
+        for one in parsed:
+            sessions.observe(one)
+        return {one.run_id: sessions.parent_of(one.run_id) for one in parsed}
+
+    group = groups(events)
+    by_group: dict[str, list[Json]] = {}
+    for one in events:
+        by_group.setdefault(group[one["run"]["runId"]], []).append(one)
+    apart = {run: parent for of in by_group.values() for run, parent in parents(of).items()}
+    assert apart == parents(events)
+
+
+@pytest.mark.parametrize("path", sorted((CORPUS / "events").glob("*.ndjson")), ids=lambda path: path.stem)
+def test_real_applications_need_no_joining(path: Path) -> None:
+    heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
+    assert merge_groups(link for head in heads for link in head.links()) == {}
+
+
+def test_names_of_joined_groups_do_not_depend_on_the_order() -> None:
+    links = [Link("run", f"r{index // 2}", group) for index, group in enumerate("bcabdeca")]
+    expected = {"a": "a", "b": "a", "c": "a", "d": "d", "e": "d"}
+    assert merge_groups(links) == merge_groups(reversed(links)) == expected
+
+
+# -- Compaction keeps of all versions of an aspect what DataHub would have kept
+
+
+FLOW = "urn:li:dataFlow:(spark,shop,default)"
+JOB = f"urn:li:dataJob:({FLOW},shop)"
+
+
+def version(
+    proposal: Proposal, time_ms: int, *, run_id: str = "", submission: str = "", place: str = ""
+) -> AspectVersion:
+    return AspectVersion(
+        place or proposal.entity_urn,
+        time_ms,
+        run_id or f"run-{time_ms}",
+        0,
+        submission,
+        proposal.entity_type,
+        proposal.entity_urn,
+        proposal.aspect_name,
+        proposal.change_type,
+        proposal.value.encode(),
+    )
+
+
+def edges_of_job(change: str, names: Iterable[str], time_ms: int, submission: str = "") -> AspectVersion:
+    """Return a patch or replacement of a job's edges: the datasets that it read."""
+    inputs: dict[str, dict[str, str]] = {urn(f"/{name}"): {} for name in names}
+    more: Any = {"outputs": {}, "upstream_jobs": [], "time_ms": time_ms, "patch": change == "PATCH"}
+    (proposal,) = input_output(JOB, inputs=inputs, **more)
+    return version(proposal, time_ms, submission=submission)
+
+
+def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> list[_KeptProposal]:
+    found = list(compact_versions(sorted(versions), run_history=run_history))
+    assert [canonical_violations(json.loads(one.proposal.to_json())) for one in found] == [[] for _ in found]
+    return found
+
+
+def contents(one: _KeptProposal) -> list[Any]:
+    """Return the change type, the names of the read datasets, the time and the reason."""
+    aspect = json.loads(one.proposal.value)
+    listed = aspect["inputDatasetEdges"] if one.proposal.change_type == "UPSERT" else aspect
+    urns = [edge.get("destinationUrn") or edge["value"]["destinationUrn"] for edge in listed]
+    names = [urn.split(",")[1].removeprefix("/") for urn in urns]
+    return [one.proposal.change_type, names, one.time_ms, {LATEST: "latest", ADDED: "added"}[one.reason]]
+
+
+def status(urn: str, *, removed: bool) -> Proposal:
+    return Proposal(urn.split(":")[2], urn, "status", {"removed": removed})
+
+
+def test_the_last_whole_version_wins_whatever_the_order() -> None:
+    versions = [version(status(JOB, removed=number != 3), number) for number in (2, 3, 1)]
+    (found,) = kept(versions)
+    assert (found.time_ms, found.reason, json.loads(found.proposal.value)) == (3, LATEST, {"removed": False})
+
+
+def test_aspects_and_entities_do_not_replace_each_other() -> None:
+    info = Proposal("dataFlow", FLOW, "dataFlowInfo", {"customProperties": {}, "name": "shop"})
+    found = kept([version(status(FLOW, removed=False), 1), version(info, 2), version(status(JOB, removed=False), 1)])
+    assert {(one.proposal.entity_urn, one.proposal.aspect_name) for one in found} == {
+        (FLOW, "status"),
+        (FLOW, "dataFlowInfo"),
+        (JOB, "status"),
+    }
+
+
+@cases("archive")
+def test_edges_of_all_runs_are_compacted(versions: list[Any], expected: list[Any]) -> None:
+    assert [contents(one) for one in kept(edges_of_job(*one) for one in versions)] == expected
+
+
+def test_a_long_history_ends_as_its_last_runs() -> None:
+    versions = [edges_of_job("UPSERT", [str(number)], number, f"s{number}") for number in range(1000)]
+    found = kept([*versions, edges_of_job("PATCH", ["x"], 1000)])
+    assert [contents(one)[:2] for one in found] == [["UPSERT", ["999"]], ["PATCH", ["x"]]]
+    patches = kept(edges_of_job("PATCH", [str(number % 3)], number) for number in range(30))
+    assert [contents(one)[:2] for one in patches] == [["PATCH", ["0", "1", "2"]]]
+
+
+def test_patches_with_keys_of_arrays_are_joined() -> None:
+    keys = {"tags": ["tag", "attribution␟source"]}
+
+    def tagged(tag: str) -> Proposal:
+        operation = {"op": "add", "path": f"/tags/urn:li:tag:{tag}/", "value": {"tag": f"urn:li:tag:{tag}"}}
+        patch = {"arrayPrimaryKeys": keys, "patch": [operation]}
+        return Proposal("dataFlow", FLOW, "globalTags", patch, "PATCH")
+
+    (found,) = kept([version(tagged("a"), 1), version(tagged("b"), 2), version(tagged("a"), 3)])
+    patch: dict[str, Any] = json.loads(found.proposal.value)
+    assert patch["arrayPrimaryKeys"] == keys
+    assert [operation["value"]["tag"] for operation in patch["patch"]] == ["urn:li:tag:b", "urn:li:tag:a"]
+
+
+def run(name: str, time_ms: int) -> list[AspectVersion]:
+    urn = f"urn:li:dataProcessInstance:{name}"
+    aspects: dict[str, dict[str, Any]] = {
+        "dataProcessInstanceInput": {"inputs": []},
+        "dataProcessInstanceOutput": {"outputs": []},
+    }
+    proposals = [Proposal("dataProcessInstance", urn, aspect, content) for aspect, content in aspects.items()]
+    return [
+        version(one, time_ms, run_id=name, place=JOB)._replace(number=number) for number, one in enumerate(proposals)
+    ]
+
+
+def test_only_the_last_run_is_kept_with_all_its_aspects() -> None:
+    found = kept([*run("a", 1), *run("b", 2)])
+    assert [one.proposal.entity_urn[-1] for one in found] == ["b", "b"]
+
+
+def test_with_history_every_run_is_kept() -> None:
+    found = kept([*run("b", 2), *run("a", 1)], run_history=True)
+    assert [(one.proposal.entity_urn[-1], one.reason) for one in found] == [("a", RUN)] * 2 + [("b", RUN)] * 2
+
+
+@pytest.mark.parametrize(("run_history", "times"), [(False, [2]), (True, [1, 2])])
+def test_operations_are_run_history(run_history: bool, times: list[int]) -> None:
+    def operation(time_ms: int) -> AspectVersion:
+        aspect = {
+            "timestampMillis": time_ms,
+            "partitionSpec": {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"},
+            "operationType": "INSERT",
+            "lastUpdatedTimestamp": time_ms,
+        }
+        return version(Proposal("dataset", urn("/a"), "operation", aspect), time_ms)
+
+    found = kept([operation(1), operation(2)], run_history=run_history)
+    assert [one.time_ms for one in found] == times
+
+
+# -- Whole archives, against what each task's own conversion delivers
+
 
 FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
 OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
@@ -116,10 +393,6 @@ def test_a_replay_ends_where_the_runs_themselves_ended() -> None:
     edges = [json.loads(one.value) for one in found if one.aspect_name == "dataJobInputOutput"]
     assert [edge["destinationUrn"] for edge in edges[0]["outputDatasetEdges"]] == [urn("/second")]
     assert [operation["value"]["destinationUrn"] for operation in edges[1]] == [urn("/third")]
-
-
-def urn(path: str) -> str:
-    return f"urn:li:dataset:(urn:li:dataPlatform:file,{path},PROD)"
 
 
 def results(found: ArchiveConversion) -> list[str]:

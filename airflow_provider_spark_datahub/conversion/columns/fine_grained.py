@@ -13,11 +13,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import (
-    COLUMN_EDGES_LEFT_OUT,
-    STATEMENTS_LEFT_OUT,
-    TextLimit,
-)
+from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, STATEMENTS_LEFT_OUT, TextLimit
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings

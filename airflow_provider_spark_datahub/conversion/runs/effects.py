@@ -19,19 +19,9 @@ from urllib.parse import unquote
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import (
-    DatasetNamer,
-    parent_folders,
-    without_partition_folders,
-)
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders, without_partition_folders
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
-from airflow_provider_spark_datahub.conversion.runs.fold import (
-    DROP,
-    NOT_WRITTEN,
-    RENAME,
-    Application,
-    RunState,
-)
+from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RENAME, Application, RunState
 
 _Named = Callable[[DatasetId], DatasetId]
 
