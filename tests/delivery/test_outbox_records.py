@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
-from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, LocalStorage, OutboxLimits, OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox import (
+    AttemptRecord,
+    EntryFilter,
+    LocalStorage,
+    Manifest,
+    OutboxLimits,
+    OutboxRecords,
+)
+from tests.cases import cases
 from tests.delivery.outboxes import key, outbox_at, proposals_in, put
 from tests.delivery.samples import upserts
 
@@ -76,3 +84,16 @@ def test_a_full_disk_does_not_prevent_delivery(tmp_path: Path) -> None:
     entry = outbox.put(key(), upserts(2), spark_succeeded=True, connection_id="datahub")
     assert entry.settle(Delivery(2), proposals_in(entry)) is None
     assert outbox.storage.stored("receipts")
+
+
+# -- selections of entries
+
+
+MANIFEST = Manifest(key(), "datahub", 0)
+
+
+@cases("outbox_records")
+def test_a_filter_selects_entries(selection: dict[str, list[str]], meant: bool) -> None:
+    chosen = EntryFilter(**{name: tuple(ids) for name, ids in selection.items()})
+    assert chosen(MANIFEST) is meant
+    assert bool(chosen) is bool(selection)

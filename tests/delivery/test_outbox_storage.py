@@ -1,45 +1,88 @@
-"""The storage of an outbox in a folder."""
+"""The storage of an outbox: in a folder, on fsspec's memory file system, and on one that fails."""
 
 from __future__ import annotations
 
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import LocalStorage
+from airflow_provider_spark_datahub.delivery import Deadline, deadline
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Lease,
+    LocalStorage,
+    ObjectStorage,
+    Outbox,
+    OutboxError,
+    storage as outbox_storage,
+)
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxUsage
 from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
-from airflow_provider_spark_datahub.files import NotRegularFileError
-from tests.delivery.outboxes import files
-from tests.patience import HANGS, hanging_disk, not_outlasting
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.files import NotRegularFileError, TooLargeFileError
+from tests.delivery.outboxes import files, put
+from tests.patience import HANGS, PATIENCE, hanging_disk, not_outlasting
 
 
-def test_written_objects_are_listed_and_read(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path / "root")
-    storage.write("b/2", [b"two"])
-    storage.write("b/1/x", [b"o", b"ne"])
-    storage.write("c/3", [])
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> ObjectStorage:
+    root = f"/{request.node.name}"
+    memory: Any = import_module("fsspec.implementations.memory")  # has no types
+    return ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
+
+
+@pytest.fixture(params=["folder", "store"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> OutboxStorage:
+    if request.param == "folder":
+        return LocalStorage(tmp_path / "root")
+    found: OutboxStorage = request.getfixturevalue("store")
+    return found
+
+
+def test_written_objects_are_listed_and_read(storage: OutboxStorage) -> None:
+    storage.write("b/2", [b"t", b"wo"])
+    storage.write("b/1/x", [b"one"])
+    storage.write("bc/3", [])
     assert storage.stored("b") == {"b/1/x": 3, "b/2": 3}
+    assert storage.names("b") == ["b/1/x", "b/2"]
     assert storage.stored("missing") == {}
-    assert storage.read("b/1/x") == b"one"
     storage.write("b/1/x", [b"replaced"])
     assert storage.read("b/1/x") == b"replaced"
-    assert storage.describe("b/2") == str(tmp_path / "root/b/2")
+    assert storage.describe("b/2") == f"{storage.describe()}/b/2"
 
 
-def test_missing_objects_raise_file_not_found(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
+def test_several_objects_and_parts_of_one_are_read_at_once(store: ObjectStorage) -> None:
+    store.write("b/2", [b"two"])
+    assert store.read_range("b/2", 1, 99) == b"wo"
+    found, missing = store.read_all(["b/2", "b/3"])
+    assert found == b"two"
+    assert isinstance(missing, FileNotFoundError)
+
+
+def test_missing_objects_raise_file_not_found(storage: OutboxStorage) -> None:
     with pytest.raises(FileNotFoundError):
-        storage.read("a")
+        storage.read("a/b")
     with pytest.raises(FileNotFoundError):
-        storage.move("a", "b")
+        storage.move("a/b", "c")
     storage.remove("a/b")
+
+
+def test_objects_are_moved(storage: OutboxStorage) -> None:
+    storage.write("a/1", [b"x"])
+    storage.move("a/1", "b/1")
+    assert (storage.read("b/1"), storage.stored("a")) == (b"x", {})
+
+
+# -- in a folder
 
 
 def test_a_listed_file_that_has_become_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
@@ -265,3 +308,116 @@ def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monke
         storage.write("pending/a/old", [b"x"], leaves=0.25)
     storage.write("receipts/a", [b"x"])
     assert asked[3:] == [(1, 2**18 - 2**17 + 2**18)]
+
+
+# -- in an object store
+
+
+def test_a_large_object_is_not_read(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its size is that of the latest listing; the size of later writes is unknown.
+    monkeypatch.setattr(outbox_storage, "_MOST_BYTES", 8)
+    store.write("a/1", [b"first line\n", b"second"])
+    store.write("a/2", [b"one\n", b"second"])
+    store.stored("a")
+    with pytest.raises(TooLargeFileError, match="a/1 has 17 bytes, and at most 16 are read"):
+        store.read("a/1", most=16)
+    assert store.read("a/1", most=17) == b"first line\nsecond"
+    assert (store.first_line("a/1"), store.first_line("a/2")) == ((b"first li", 17), (b"one\n", 10))
+    store.write("a/1", [b"new"])
+    assert store.read("a/1", most=16) == b"new"
+
+
+def failing(act: Callable[[], Any]) -> Any:
+    """Return a file system whose calls do what the test says."""
+    calls = ("find", "cat", "cat_file", "pipe_file", "rm_file", "modified")
+    return SimpleNamespace(invalidate_cache=lambda _: None, **dict.fromkeys(calls, lambda *_, **__: act()))
+
+
+class ClientError(Exception):
+    """A client's own error."""
+
+
+def test_client_errors_become_os_errors() -> None:
+    def fail() -> None:
+        raise ClientError("no such bucket")
+
+    outbox = Outbox(ObjectStorage(failing(fail), "bucket/outbox", "s3://bucket/outbox"))
+    with pytest.raises(OutboxError, match=r"the outbox s3://bucket/outbox: .*ClientError: no such bucket"):
+        put(outbox)
+
+
+@pytest.mark.slow
+def test_a_task_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "_REQUEST_SECONDS", 0.1)
+    storage = ObjectStorage(failing(lambda: time.sleep(1)), "bucket", "s3://bucket")
+    with pytest.raises(TimeoutError, match=r"s3://bucket/x: no answer within 0\.1 s"):
+        storage.read("x")
+
+
+@pytest.mark.slow
+def test_a_step_takes_at_most_half_of_the_remaining_time() -> None:
+    storage = ObjectStorage(failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
+    storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
+        storage.write("x", [b""])
+
+
+def test_the_clock_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of this host and the store, the store is right; S3 says it in whole seconds, in answers and in listings.
+    memory: Any = import_module("fsspec.implementations.memory")
+    files, now = memory.MemoryFileSystem(), time.time
+    moments = dict[str, datetime]()
+
+    class Store(type(files)):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+            super().pipe_file(path, value, **options)
+            moments[path] = datetime.fromtimestamp(int(now()), UTC)
+
+        def modified(self, path: str) -> datetime:
+            return moments[path]
+
+        def find(self, path: str, **options: Any) -> dict[str, Any]:
+            found = super().find(path, **options)
+            return {name: {"size": info["size"], "LastModified": moments[name]} for name, info in found.items()}
+
+    for ahead in (7_200.0, -7_200.0, 0.0):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: now() + ahead)
+        storage = ObjectStorage(Store(), f"/clock{ahead}", "memory://clock")
+        knew_time = storage.knows_time
+        entry = put(Outbox(storage))
+        assert (knew_time, storage.knows_time) == (False, True)
+        assert abs(entry.name.created_ms - now() * 1000) < 1000 * PATIENCE
+        lease = Lease.take(storage, entry.name.group)
+        assert lease is not None
+        monkeypatch.setattr(time, "time", now)
+        assert Lease.take(ObjectStorage(Store(), f"/clock{ahead}", "memory://clock"), entry.name.group) is None
+        lease.release()
+
+
+def test_a_slow_store_is_no_store_whose_clock_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else this host would order its runs by the wrong time, and ignore receipts as from the future.
+    memory: Any = import_module("fsspec.implementations.memory")
+    clock, written = [time.time()], [0.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+
+    class Slow(memory.MemoryFileSystem):  # type: ignore[misc]
+        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+            super().pipe_file(path, value, **options)
+            written[0] = clock[0] + 0.5
+            clock[0] += 5.0
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002 (as in the class)
+            return datetime.fromtimestamp(written[0], UTC)
+
+    storage = ObjectStorage(Slow(), "/slow", "memory://slow")
+    OutboxUsage(storage).observe_time()
+    assert (storage.knows_time, storage.now_ms()) == (True, round(clock[0] * 1000))
+
+
+def test_without_the_stores_clock_the_hosts_is_used() -> None:
+    def fail() -> None:
+        raise NotImplementedError
+
+    storage = ObjectStorage(failing(fail), "bucket", "s3://bucket")
+    storage.observe_time("x", time.time())
+    assert (storage.knows_time, storage.modified_ms("x")) == (True, None)
