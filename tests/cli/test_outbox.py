@@ -32,6 +32,19 @@ def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
     return outbox_at(folder / "outbox").put(key, [STATUS], spark_succeeded=True, connection_id=connection)
 
 
+def begin(folder: Path, task_id: str = "build", record: UnfinishedAttempt | None = None, **ids: Any) -> Entry:
+    """Write the entry of an attempt that has begun; without a record, nothing says whether it runs."""
+    key = AttemptKey(**{"dag_id": "shop", "run_id": "r1", "task_id": task_id, "map_index": -1, "try_number": 1, **ids})
+    redo = record.to_obj() if record else {}
+    return outbox_at(folder / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=redo)[0]
+
+
+def running(folder: Path) -> UnfinishedAttempt:
+    """Return the record of an attempt of this process."""
+    attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1)
+    return UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), folder / "none"))
+
+
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file that the connection ``lineage_sink`` writes."""
@@ -156,8 +169,7 @@ def test_attempts_beside_a_folder_are_listed(
 ) -> None:
     events = tmp_path / "events"
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(events))
-    key = AttemptKey("shop", "r1", "build", -1, 1)
-    begun, _ = outbox_at(outbox[1]).begin(key, connection_id="sink", events=None, redo={"spark_succeeded": True})
+    begun = begin(tmp_path)
     overflow = Overflow.of(str(outbox[1]), events)
     overflow.keep(begun.name, begun.manifest.to_line())
     overflow.release(begun.name)
@@ -179,9 +191,7 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path, task_id="load", map_index=3)
     put(tmp_path, task_id="", try_number=1)
     put(tmp_path, run_id="r2").quarantine("no such aspect")
-    outbox_at(tmp_path / "outbox").begin(
-        AttemptKey("shop", "r3", "build", -1, 1), connection_id="lineage_sink", events=None, redo={}
-    )
+    begin(tmp_path, run_id="r3")
     result = run("pending", *outbox)
     assert result.exit_code == 3
     assert sorted(result.stdout.splitlines()) == [
@@ -302,12 +312,7 @@ def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 def test_emit_recovers_an_attempt_without_a_recorded_end(
     tmp_path: Path, outbox: tuple[str, Path], options: list[str], status: int
 ) -> None:
-    record = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
-        SubmittedJob(LineageSettings(), tmp_path / "none"),
-    )
-    key = AttemptKey("shop", "r1", "build", -1, 1)
-    outbox_at(tmp_path / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=record.to_obj())
+    begin(tmp_path, record=running(tmp_path))
     time.sleep(0.002)
     listed = run("pending", *outbox, *options)
     assert listed.exit_code == status
@@ -318,21 +323,13 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 
 def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     # Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody.
-    record = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), SubmittedJob(LineageSettings(), tmp_path)
-    )
-
-    def begin(task_id: str, record: UnfinishedAttempt) -> None:
-        key = AttemptKey("shop", "r1", task_id, -1, 1)
-        outbox_at(tmp_path / "outbox").begin(key, connection_id="sink", events=None, redo=record.to_obj())
-
-    begin("runs", record)
-    begin("elsewhere", replace(record, machine="another"))
+    record = running(tmp_path)
+    begin(tmp_path, "runs", record)
+    begin(tmp_path, "elsewhere", replace(record, machine="another"))
     assert run("pending", *outbox).exit_code == 0
-    (running, pending), status = status_of(outbox)
-    assert (running, pending, status) == (["elsewhere", "runs"], [], 0)
-    begin("killed", replace(record, process=2**22 + 1))
-    begin("ended", record.ended(1, "SUCCESS", spark_succeeded=True))
+    assert status_of(outbox) == ((["elsewhere", "runs"], []), 0)
+    begin(tmp_path, "killed", replace(record, process=2**22 + 1))
+    begin(tmp_path, "ended", record.ended(1, "SUCCESS", spark_succeeded=True))
     assert status_of(outbox) == ((["elsewhere", "runs"], ["ended", "killed"]), 1)
     put(tmp_path, task_id="rejected").quarantine("no such aspect")
     assert status_of(outbox)[1] == 3
