@@ -82,15 +82,13 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
         else:
             # Cut the details in brackets (a file, a number), which would make every task's reason a different one.
             reasons[_DETAIL.sub("", next(iter(task.reasons), _NO_REASON))] += 1
-    waiting = [record for record in records if record.state in ("pending", "unfinished")]
-    oldest = min((record.created_ms for record in waiting), default=None)
+    states = Counter(record.state for record in records)
+    oldest = min((record.created_ms for record in records if record.state != "quarantined"), default=None)
     return {
         "tasks": with_lineage + reasons.total(),
         "with_lineage": with_lineage,
         "without": dict(reasons.most_common()),
-        "pending": sum(record.state == "pending" for record in waiting),
-        "unfinished": sum(record.state == "unfinished" for record in waiting),
-        "quarantined": sum(record.state == "quarantined" for record in records),
+        **{state: states[state] for state in ("pending", "unfinished", "quarantined")},
         "oldest_pending_seconds": None if oldest is None else max(0, round(now - oldest / 1000)),
     }
 

@@ -40,12 +40,12 @@ _MOST_TASKS = 500
 class TaskReport:
     """Report of a task's last attempt (:class:`~airflow_provider_spark_datahub.task.LineageReport`), as plain JSON.
 
-    :param time: when the task pushed it, in milliseconds since 1970 UTC.
+    :param created_ms: when the task pushed it, in milliseconds since 1970 UTC.
     """
 
     key: AttemptKey
     report: dict[str, Any]
-    time: int
+    created_ms: int
 
     @property
     def has_lineage(self) -> bool:
@@ -64,10 +64,10 @@ class TaskReport:
         return "was pending" if self.report.get("pending") or self.report.get("failed") else "delivered"
 
     @property
-    def reasons(self) -> list[str]:
+    def reasons(self) -> tuple[str, ...]:
         """Why there is no lineage, or why it was not delivered when the task ended: one sentence, or none."""
         reason = self.report.get("reason")
-        return [str(reason)] if reason else []
+        return (str(reason),) if reason else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ _MOST_RUNS = 200
 """Most runs in a list. At most ten times as many attempts are read for it."""
 _TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
+_WORST_FIRST = ("quarantined", "pending", "unfinished", "no lineage", "was pending")
 _LOOKED_AT = 5
 """Number of a DAG's newest runs among which a run that can be drawn is looked for."""
 _HEADERS = {
@@ -126,7 +127,11 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
         _looks(request, user)
     wanted = readable if dag_id is None else {dag_id}
     reports = source.reports(wanted, most=10 * _MOST_RUNS)
-    records, problem = _guarded_newest(source, wanted)
+    records, problem = [], ""
+    try:
+        records = source.newest(10 * _MOST_RUNS, wanted, undelivered=True)
+    except OSError as error:  # the reports are shown anyway
+        problem = f"The outbox cannot be read: {error}"
     rows = _run_rows(reports, records)
     title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
     empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
@@ -150,45 +155,29 @@ def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource
     return None, ""
 
 
-def _guarded_newest(source: LineageSource, dag_ids: set[str]) -> tuple[list[AttemptRecord], str]:
-    """Return the undelivered records, or why the outbox cannot be read: the reports are shown anyway."""
-    try:
-        return source.newest(10 * _MOST_RUNS, dag_ids, undelivered=True), ""
-    except OSError as error:
-        return [], f"The outbox cannot be read: {error}"
-
-
 def _run_rows(reports: Iterable[TaskReport], records: Sequence[AttemptRecord]) -> list[AttemptRow]:
     """Return a row for each run, newest first."""
     undelivered = {record.key.instance for record in records}
-    found = [(record.key, record.state, record.created_ms, tuple(record.reasons)) for record in records]
-    found += [
-        (reported.key, reported.state, reported.time, tuple(reported.reasons))
-        for reported in reports
-        if reported.key.instance not in undelivered
-    ]
-    runs: dict[tuple[str, str], list[tuple[str, int, tuple[str, ...]]]] = {}
-    for key, state, time, reasons in found:
-        runs.setdefault((key.dag_id, key.run_id), []).append((state, time, reasons))
+    found: list[AttemptRecord | TaskReport] = [*records]
+    found += [reported for reported in reports if reported.key.instance not in undelivered]
+    runs: dict[tuple[str, str], list[AttemptRecord | TaskReport]] = {}
+    for attempt in found:
+        runs.setdefault((attempt.key.dag_id, attempt.key.run_id), []).append(attempt)
     rows = []
     for (dag_id, run_id), attempts in runs.items():
-        states = Counter(state for state, _, _ in attempts)
+        states = Counter(attempt.state for attempt in attempts)
+        reasons = dict.fromkeys(reason for attempt in attempts for reason in attempt.reasons)
         rows.append(
             AttemptRow(
                 f"{dag_id}  {run_id}",
-                _worst(states),
+                next((state for state in _WORST_FIRST if states[state]), "delivered"),
                 ", ".join(f"{count} {state}" for state, count in sorted(states.items())),
-                tuple(dict.fromkeys(reason for _, _, reasons in attempts for reason in reasons))[:_REASONS],
-                max(time for _, time, _ in attempts),
-                link=f"run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}",
+                tuple(reasons)[:_REASONS],
+                max(attempt.created_ms for attempt in attempts),
+                link=f"run?{_query(Scope(dag_id, run_id))}",
             )
         )
     return sorted(rows, key=lambda row: -(row.time or 0))
-
-
-def _worst(states: Counter[str]) -> str:
-    order = ("quarantined", "pending", "unfinished", "no lineage", "was pending")
-    return next((state for state in order if states[state]), "delivered")
 
 
 def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
@@ -290,7 +279,9 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
         notes = (*(() if outdated else reported.reasons), *map(str, report.get("warnings") or ()))
         state = "reported" if known else reported.state
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
-        rows.append(AttemptRow(f"report of {_task_name(*task)}", state, ", ".join(counts), notes, reported.time, link))
+        rows.append(
+            AttemptRow(f"report of {_task_name(*task)}", state, ", ".join(counts), notes, reported.created_ms, link)
+        )
     return rows
 
 

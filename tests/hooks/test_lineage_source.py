@@ -103,7 +103,7 @@ def test_reports_by_dag_run_task_and_time(database: Session) -> None:
     assert events(None, since=MORNING.replace(hour=3)) == [4, 3]
     newest = source.reports(["other"])[0]
     assert newest.key == AttemptKey("other", "monday", "build", -1, 0)
-    assert newest.time == 1767240000000
+    assert newest.created_ms == 1767240000000
 
 
 def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
