@@ -75,6 +75,12 @@ def new_dag(**arguments: Any) -> DAG:
     return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), **arguments)
 
 
+def dag_to(connection: str, task_id: str = "a") -> DAG:
+    with new_dag() as dag:
+        lineage_task(task_id, datahub_conn_id=connection)
+    return dag
+
+
 def as_the_scheduler_has_it(dag: DAG) -> Any:
     return DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
@@ -116,80 +122,48 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any
     assert not (sinks / "outbox/pending").exists()
 
 
-def test_each_connection_of_a_dag_gets_its_end_once(sinks: Path, seen: Any) -> None:
-    with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
-        lineage_task("a", datahub_conn_id="one")
-        lineage_task("b", datahub_conn_id="one")
-        lineage_task("c")
+ONE, TWO = {"datahub_conn_id": "one"}, {"datahub_conn_id": "two"}
+ARGUMENTS = [["x"], ["y"]]
+TASKS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[str]]] = {
+    "each connection once": (TWO, [ONE, ONE, {}], ["one", "two"]),
+    "the configured connection": ({}, [{}], ["datahub_rest_default"]),
+    "of a mapped task": ({}, [{**ONE, "expand": {"application_args": ARGUMENTS}}], ["one"]),
+    "of a mapped task by default_args": (TWO, [{"expand": {"application_args": ARGUMENTS}}], ["two"]),
+    "known to the task alone": ({}, [{"datahub_conn_id": "{{ var.value.connection }}"}], []),
+    "expanded": ({}, [{"expand": {"datahub_conn_id": ["one", "two"]}}], []),
+    "off by an argument": ({}, [{**ONE, "enabled": "false"}], []),
+    "off by default_args": ({"enabled": False}, [ONE], []),
+    "off for a mapped task": ({}, [{**ONE, "enabled": False, "expand": {"application_args": ARGUMENTS}}], []),
+    "a switch known to the task alone": ({}, [{**ONE, "enabled": "{{ params.lineage }}"}], ["one"]),
+    "a wrong switch of another task": ({}, [{**ONE, "enabled": "perhaps"}, TWO], ["two"]),
+}
+"""The ``default_args`` of a DAG, the arguments of its tasks, and the connections that get the end of its run."""
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(sinks: Path, seen: Any, case: str) -> None:
+    defaults, tasks, connections = TASKS[case]
+    with new_dag(default_args=defaults) as dag:
+        for number, arguments in enumerate(tasks):
+            expanded = arguments.get("expand")
+            given = {name: value for name, value in arguments.items() if name != "expand"}
+            make: Any = SparkSubmitDatahubOperator.partial if expanded else SparkSubmitDatahubOperator
+            task = make(task_id=f"task{number}", application="job.py", **given)
+            if expanded:
+                task.expand(**expanded)
     end(seen(dag))
-    assert notified(sinks) == ["one", "two"]
-    aspects = [json.loads(line)["aspectName"] for line in (sinks / "one.jsonl").read_text().splitlines()]
-    assert sorted(aspects) == END_OF_A_RUN
+    assert notified(sinks) == connections
+    for connection in connections:
+        lines = (sinks / f"{connection}.jsonl").read_text().splitlines()
+        assert sorted(json.loads(line)["aspectName"] for line in lines) == END_OF_A_RUN
 
 
-def test_a_task_without_a_connection_uses_the_configured_one(sinks: Path, seen: Any) -> None:
-    with new_dag() as dag:
-        lineage_task("a")
-    end(seen(dag))
-    assert notified(sinks) == ["datahub_rest_default"]
-
-
-def test_the_connection_of_a_mapped_task_is_found(sinks: Path, seen: Any) -> None:
-    with new_dag() as dag:
-        SparkSubmitDatahubOperator.partial(task_id="a", application="job.py", datahub_conn_id="one").expand(
-            application_args=[["x"], ["y"]]
-        )
-    end(seen(dag))
-    assert notified(sinks) == ["one"]
-
-
-def test_the_connection_of_a_mapped_task_may_be_in_default_args(sinks: Path, seen: Any) -> None:
-    with new_dag(default_args={"datahub_conn_id": "two"}) as dag:
-        SparkSubmitDatahubOperator.partial(task_id="a", application="job.py").expand(application_args=[["x"], ["y"]])
-    end(seen(dag))
-    assert notified(sinks) == ["two"]
-
-
-def test_connections_that_only_the_task_knows_are_left_out(sinks: Path, seen: Any) -> None:
-    with new_dag() as dag:
-        lineage_task("templated", datahub_conn_id="{{ var.value.connection }}")
-        SparkSubmitDatahubOperator.partial(task_id="expanded", application="job.py").expand(
-            datahub_conn_id=["one", "two"]
-        )
-    end(seen(dag))
-    assert notified(sinks) == []
-
-
-@pytest.mark.parametrize("how", ["argument", "default_args", "configuration", "mapped"])
-def test_a_dag_whose_lineage_is_switched_off_is_not_reported(
-    sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, how: str
+def test_a_dag_whose_lineage_is_switched_off_by_configuration_is_not_reported(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if how == "configuration":
-        monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
-    with new_dag(default_args={"enabled": False} if how == "default_args" else {}) as dag:
-        if how == "mapped":
-            SparkSubmitDatahubOperator.partial(
-                task_id="a", application="job.py", datahub_conn_id="one", enabled=False
-            ).expand(application_args=[["x"]])
-        else:
-            lineage_task("a", datahub_conn_id="one", **({"enabled": "false"} if how == "argument" else {}))
-    end(seen(dag))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
+    end(dag_to("one"))
     assert notified(sinks) == []
-
-
-def test_a_switch_that_only_the_task_knows_counts_as_on(sinks: Path, seen: Any) -> None:
-    with new_dag() as dag:
-        lineage_task("a", datahub_conn_id="one", enabled="{{ params.lineage }}")
-    end(seen(dag))
-    assert notified(sinks) == ["one"]
-
-
-def test_a_task_with_a_wrong_switch_keeps_no_other_task_from_its_report(sinks: Path, seen: Any) -> None:
-    with new_dag() as dag:
-        lineage_task("a", datahub_conn_id="one", enabled="perhaps")
-        lineage_task("b", datahub_conn_id="two")
-    end(seen(dag))
-    assert notified(sinks) == ["two"]
 
 
 @pytest.mark.parametrize("options", [{"datahub_conn_id": "two"}, {"datahub_conn_id": "two", "enabled": False}])
@@ -237,9 +211,7 @@ def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> 
 
 def test_an_undelivered_end_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
     (sinks / "one.jsonl").mkdir()
-    with new_dag() as dag:
-        lineage_task("a", datahub_conn_id="one")
-    end(dag)
+    end(dag_to("one"))
     (entry,) = outbox_at(sinks / "outbox").entries()
     assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", len(END_OF_A_RUN))
     assert "of shop: Cannot write the file" in caplog.text
@@ -257,12 +229,9 @@ def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest
 
 
 def test_a_dag_run_without_its_dag_is_asked_for_it(sinks: Path) -> None:
-    with new_dag() as dag:
-        lineage_task("a", datahub_conn_id="one")
-
     class Run(DagRun):
         def get_dag(self) -> Any:
-            return dag
+            return dag_to("one")
 
     dag_run_listener.on_dag_run_success(Run(end_date=None), "")
     let_threads_finish()
@@ -284,9 +253,7 @@ def test_airflow_calls_the_listener(sinks: Path) -> None:
     manager.clear()
     manager.add_listener(listener)
     try:
-        with new_dag() as dag:
-            lineage_task("a", datahub_conn_id="one")
-        manager.hook.on_dag_run_success(dag_run=DagRun(dag=dag, end_date=END), msg="")
+        manager.hook.on_dag_run_success(dag_run=DagRun(dag=dag_to("one"), end_date=END), msg="")
         let_threads_finish()
     finally:
         manager.clear()
@@ -299,10 +266,8 @@ def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
     goes_on = threading.Event()
     monkeypatch.setattr(dag_run_listener, "_deliver", lambda *_: goes_on.wait(timeout=30))
     monkeypatch.setattr(dag_run_listener, "_BACKLOG", 1)
-    with new_dag() as dag:
-        lineage_task("a", datahub_conn_id="one")
     for number in range(4):
-        dag_run_listener.on_dag_run_success(DagRun(dag=dag, end_date=END, run_id=f"manual__{number}"), "")
+        dag_run_listener.on_dag_run_success(DagRun(dag=dag_to("one"), end_date=END, run_id=f"manual__{number}"), "")
     assert dag_run_listener._keeper().wait(300)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
@@ -349,9 +314,7 @@ def test_the_scheduler_converts_no_large_events_of_a_spark_connect_server(
     place = str(SessionEvents(events_file, "01990000-0000-7000-8000-000000000001", 0, "shop"))
     entry.update(events=place, redo={**(entry.manifest.redo or {}), "events_file": place})
     monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
-    with new_dag() as dag:
-        lineage_task("killed", datahub_conn_id="one")
-    end(dag, succeeded=False)
+    end(dag_to("one", "killed"), succeeded=False)
     let_timers_finish()
     assert [left.manifest.state for left in outbox.entries()] == ["unfinished"]
 
@@ -366,9 +329,7 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     if is_large:
         monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
     outbox.put(AttemptKey("shop", "other", "b", -1, 1), upserts(2), spark_succeeded=True, connection_id="one")
-    with new_dag() as dag:
-        lineage_task("killed", datahub_conn_id="one")
-    end(dag, succeeded=False)
+    end(dag_to("one", "killed"), succeeded=False)
     let_timers_finish()
     left = {entry.manifest.key.run_id for entry in outbox.entries()}
     assert left == ({RUN_ID, "other"} if is_large else {"other"}), "an entry of another run is not touched"
@@ -396,9 +357,7 @@ def test_attempts_on_other_machines_are_waited_for_until_their_heartbeat_and_kil
 
     monkeypatch.setattr(threading, "Timer", Timer)
     killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine="another", process=0)
-    with new_dag() as dag:
-        lineage_task("killed", datahub_conn_id="one")
-    end(dag, succeeded=False)
+    end(dag_to("one", "killed"), succeeded=False)
     assert waits == [seconds]
 
 
@@ -412,9 +371,7 @@ def test_a_task_whose_state_was_set_is_not_over_before_it_is_killed(
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine=machine, process=process)
     key = AttemptKey("shop", RUN_ID, "killed", -1, 1)
     outbox.put(key, upserts(1), spark_succeeded=False, connection_id="one")
-    with new_dag() as dag:
-        lineage_task("killed", datahub_conn_id="one")
-    end(dag, succeeded=False)
+    end(dag_to("one", "killed"), succeeded=False)
     assert len([*outbox.entries()]) == (0 if is_now else 2)
     assert events_file.exists() is not is_now
 

@@ -93,6 +93,19 @@ def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
     }
 
 
+def test_the_announcement_says_that_the_attempt_runs(tmp_path: Path) -> None:
+    one = Try(tmp_path)
+    one.running.announce()
+    assert one.attempts == [(1, "STARTED")]
+    assert (len(one.run_events()), one.aspects("dataJobInputOutput")) == (1, [])
+
+
+def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
+    one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
+    one.running.announce()
+    assert not one.sink_file.exists()
+
+
 # -- while the job runs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.task import attempt
 from tests.capture.installations import executable, openlineage_jar
 from tests.capture.test_class_archive import Worker
+from tests.patience import hanging_disk, not_outlasting
 from tests.task.attempts import PARENT, ROOT, Try
 
 
@@ -128,3 +132,43 @@ def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: 
     spark = SparkSubmit(str(binary), {"PATH": "/usr/bin:/bin"}, local_driver=True)
     jars = one.lineage.inject(Submission(), spark, PARENT, ROOT).submission.effective_jars()
     assert jars == (str(tmp_path / "openlineage-spark_2.13-1.53.0.jar"),)
+
+
+def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp_path: Path) -> None:
+    """Linux bounds all arguments and the environment together. Java's command line repeats parts of Spark's."""
+    one, size = Try(tmp_path), 100_000
+    most = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
+    users = Submission({f"spark.shop.p{number}": "x" * size for number in range(5)})
+
+    def start(submission: Submission) -> None:
+        subprocess.run(["/bin/true", *submission.arguments], env=env, check=True)
+
+    filled = (most - 5 * size - 1_000) // size
+    env = {f"V{number}": "x" * size for number in range(filled)} | {"REST": "x" * ((most - 5 * size - 1_000) % size)}
+    start(users)
+    with pytest.raises(OSError, match="Argument list too long"):
+        start(replace(users, properties={**users.properties, **one.inject()}))
+    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
+        Try(tmp_path).inject(users, **env)
+    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
+        one.lineage.inject(users, replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
+
+
+def test_secrets_in_the_address_of_the_jar_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    address = "https://ann:hunter2@repo.example.com/openlineage-spark_2.13-1.53.0.jar"
+    one = Try(tmp_path, options={"openlineage_jar": address})
+    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
+        one.inject()
+    assert "OpenLineage jar: https://repo.example.com/openlineage-spark" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.slow
+def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener would hang in the driver, and with it the job: it runs without."""
+    monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
+    one.spark_submit()
+    with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
+        one.inject()

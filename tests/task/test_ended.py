@@ -7,7 +7,6 @@ import errno
 import gc
 import json
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,14 +17,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.capture import SparkSubmit
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
-from airflow_provider_spark_datahub.task import attempt, delivery, earlier, recovery, submitted
+from airflow_provider_spark_datahub.task import delivery, earlier, recovery, submitted
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -48,26 +47,6 @@ def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_mis
         "OpenLineage listener did not run there: set events_location to a folder that both share, or to an "
         "address in S3"
     )
-
-
-def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp_path: Path) -> None:
-    """Linux bounds all arguments and the environment together. Java's command line repeats parts of Spark's."""
-    one, size = Try(tmp_path), 100_000
-    most = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
-    users = Submission({f"spark.shop.p{number}": "x" * size for number in range(5)})
-
-    def start(submission: Submission) -> None:
-        subprocess.run(["/bin/true", *submission.arguments], env=env, check=True)
-
-    filled = (most - 5 * size - 1_000) // size
-    env = {f"V{number}": "x" * size for number in range(filled)} | {"REST": "x" * ((most - 5 * size - 1_000) % size)}
-    start(users)
-    with pytest.raises(OSError, match="Argument list too long"):
-        start(replace(users, properties={**users.properties, **one.inject()}))
-    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
-        Try(tmp_path).inject(users, **env)
-    with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
-        one.lineage.inject(users, replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
 
 
 def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(tmp_path: Path) -> None:
@@ -127,15 +106,6 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
     assert found == expected
 
 
-def test_secrets_in_the_address_of_the_jar_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    address = "https://ann:hunter2@repo.example.com/openlineage-spark_2.13-1.53.0.jar"
-    one = Try(tmp_path, options={"openlineage_jar": address})
-    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
-        one.inject()
-    assert "OpenLineage jar: https://repo.example.com/openlineage-spark" in caplog.text
-    assert "hunter2" not in caplog.text
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     seen: list[bool] = []
@@ -182,18 +152,6 @@ def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
     assert [each.get("parentInstance") for each in relationships].count(task_run) == 1
     (io,) = one.aspects("dataJobInputOutput", JOB)
     assert io["aspect"]["json"]["inputDatajobs"] == [task_job]
-
-
-def test_the_announcement_says_that_the_attempt_runs(one: Try) -> None:
-    one.running.announce()
-    assert one.attempts == [(1, "STARTED")]
-    assert (len(one.run_events()), one.aspects("dataJobInputOutput")) == (1, [])
-
-
-def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
-    one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
-    one.running.announce()
-    assert not one.sink_file.exists()
 
 
 @pytest.mark.slow
@@ -452,17 +410,6 @@ def test_lineage_stays_pending_if_the_outboxs_disk_hangs_amid_the_delivery(tmp_p
     assert path.is_file()
     (entry,) = entries(tmp_path)
     assert (entry.manifest.state, entry.manifest.pending) == ("pending", report.proposals)
-
-
-@pytest.mark.slow
-def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
-    one: Try, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The listener would hang in the driver, and with it the job: it runs without."""
-    monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
-    one.spark_submit()
-    with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
-        one.inject()
 
 
 @pytest.mark.slow
