@@ -63,13 +63,6 @@ def test_one_job_per_application() -> None:
     assert (job.run.result, job.patch_edges, job.run.parent_urn) == (SUCCESS, False, None)
 
 
-def test_queries_without_their_application_are_one_job() -> None:
-    # The parent facet groups runs, not the file.
-    job = only_job([query(inputs=[file("/a")]), query(run_id=OTHER_QUERY, outputs=[file("/z")])])
-    assert (job.run.id, edges(job)) == (APP, (file_urns("/a"), file_urns("/z")))
-    assert job.patch_edges
-
-
 def test_two_applications_are_two_jobs() -> None:
     first = whole_application(query(outputs=[file("/one")]))
     second = whole_application(query(run_id=OTHER_QUERY, parent=OTHER_APP, outputs=[file("/two")]), run_id=OTHER_APP)
@@ -90,64 +83,6 @@ def test_the_parent_facet_sets_the_parent_of_the_run() -> None:
 def test_parents_in_a_circle_end_the_search() -> None:
     circle = [query(run_id=QUERY, parent=OTHER_QUERY), query(run_id=OTHER_QUERY, parent=QUERY)]
     assert {job.run.id for job in jobs(circle)} <= {QUERY, OTHER_QUERY}
-
-
-@pytest.mark.parametrize("kind", ["FAIL", "ABORT"])
-def test_a_failure_stays_a_failure(kind: str) -> None:
-    # Spark sends FAIL and then COMPLETE for the same query, and COMPLETE for the application.
-    failed = [query(kind, second=3, inputs=[file("/a")], outputs=[file("/never")]), query("COMPLETE", second=4)]
-    for events in (whole_application(*failed), whole_application(*reversed(failed))):
-        job = only_job(events)
-        assert job.run.result == RunResult("FAILURE", kind)
-        # Deviation 10: a failed query gets no edge to its output, but keeps the edges to its inputs.
-        assert edges(job) == (file_urns("/a"), [])
-        assert job.patch_edges
-
-
-def test_failure_beats_success_whatever_the_order() -> None:
-    good, bad = query("COMPLETE", outputs=[file("/z")]), query("FAIL", run_id=OTHER_QUERY)
-    for queries in ([good, bad], [bad, good]):
-        assert only_job(whole_application(*queries)).run.result == RunResult("FAILURE", "FAIL")
-
-
-@cases("coalesce")
-def test_the_exit_code_decides_the_result(kind: str, succeeded: bool, result: Any) -> None:
-    # Deviation 13.
-    job = only_job(whole_application(query(kind)), Ending(succeeded=succeeded))
-    assert (job.run.result, job.patch_edges) == (RunResult(*result), not succeeded)
-
-
-@pytest.mark.parametrize(
-    ("ending", "result"),
-    [(Ending(), RunResult("FAILURE", "FAIL")), (Ending(final=False), None), (Ending(succeeded=True), SUCCESS)],
-)
-def test_an_application_without_end_was_killed(ending: Ending, result: RunResult | None) -> None:
-    started = [application("START"), query("COMPLETE", outputs=[file("/z")])]
-    job = only_job(started, ending)
-    assert (job.run.result, job.patch_edges, list(job.lineage.outputs)) == (result, True, file_urns("/z"))
-
-
-def test_outputs_of_queries_that_a_killed_driver_ran_are_not_edges() -> None:
-    done = query("COMPLETE", outputs=[file("/done")])
-    in_flight = query("RUNNING", run_id=OTHER_QUERY, inputs=[file("/a")], outputs=[file("/half")])
-    assert edges(only_job([application("START"), done, in_flight])) == (file_urns("/a"), file_urns("/done"))
-
-
-@pytest.mark.parametrize(
-    ("events", "ending"),
-    [
-        (whole_application(query("FAIL")), Ending()),
-        (whole_application(query()), Ending(events_complete=False)),
-        (whole_application(query()), Ending(final=False)),
-        ([query(), application("COMPLETE", second=9)], Ending()),
-        ([application("START"), query()], Ending(succeeded=True)),
-    ],
-)
-def test_incomplete_runs_only_add_edges(events: list[Json], ending: Ending) -> None:
-    # Deviation 10: a run that failed, or whose events are incomplete, removes no edges.
-    job = only_job(events, ending)
-    assert job.patch_edges
-    assert only_job(whole_application(query())).patch_edges is False
 
 
 SQL_READ = query(inputs=[file("/lake/raw/orders.csv")], outputs=[file("/lake/out")])
@@ -353,19 +288,20 @@ def stored(token: str, source: str = "") -> Json:
 
 
 def from_line(number: int, line: str) -> Json:
-    """Return the event of a line: a query of its own."""
-    *kind, verb, names = re.fullmatch(r"(?:([A-Z]+) )?(\w+) (.*)", line).groups()  # type: ignore[union-attr]
+    """Return the event of a line: of a query of its own, or of that with the number behind the verb."""
+    found = re.fullmatch(r"(?:([A-Z]+) )?([a-z]+)(\d*)(?: (.*))?", line)
+    assert found is not None, line
+    kind, verb, run, names = found.groups("")
+    if verb == "app":
+        return application(kind, second=0 if kind == "START" else 59)
     read, written = (side.split() for side in names.partition("->")[::2])
     outputs = [stored(token, read[0] if verb == "copy" else "") for token in written]
     if verb == "rename":
-        previous = {"namespace": "file", "name": read.pop()}
-        outputs[0]["facets"]["lifecycleStateChange"] = {
-            "lifecycleStateChange": "RENAME",
-            "previousIdentifier": previous,
-        }
+        change = {"lifecycleStateChange": "RENAME", "previousIdentifier": {"namespace": "file", "name": read.pop()}}
+        outputs[0]["facets"]["lifecycleStateChange"] = change
     more: Any = {"job": "shop.map_partitions", "job_type": "RDD_JOB"} if verb == "rdd" else {}
-    kinds = kind[0] or ("START" if verb == "rdd" else "COMPLETE")
-    return query(kinds, run_id=f"run-{number}", inputs=[*map(stored, read)], outputs=outputs, **more)
+    kind = kind or ("START" if verb == "rdd" else "COMPLETE")
+    return query(kind, run_id=f"run-{run or number + 10}", inputs=[*map(stored, read)], outputs=outputs, **more)
 
 
 def paths(urns: Iterable[str]) -> list[str]:
@@ -379,3 +315,13 @@ def test_edges(events: list[str], inputs: list[str], outputs: list[str], columns
     job = only_job(whole_application(*itertools.starmap(from_line, enumerate(events))), Ending(succeeded=True))
     assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)
     assert sorted({" -> ".join(paths(pair)) for pair in column_pairs([job])}) == columns
+
+
+@cases("edges")
+def test_results(
+    events: list[str], ending: Json, result: list[str] | None, adds_only: bool, inputs: list[str], outputs: list[str]
+) -> None:
+    job = only_job(itertools.starmap(from_line, enumerate(events)), Ending(**ending))
+    assert job.run.result == (RunResult(*result) if result else None)  # type: ignore[arg-type]
+    assert (job.run.id, job.patch_edges) == (APP, adds_only)
+    assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)

@@ -176,14 +176,6 @@ def test_secrets_are_not_shown() -> None:
 # One run for the queries of a session
 
 
-def test_queries_of_a_session_share_a_parent() -> None:
-    found = observed(query(Q1), query(Q2, 2), query(Q3, 3, session=facet(OTHER_SESSION, created=None)))
-    mine, other = found.sessions()
-    assert found.parent_of(Q1) == found.parent_of(Q2) == mine.urn
-    assert found.parent_of(Q3) == other.urn != mine.urn
-    assert found.parent_of("unknown") is None
-
-
 def test_the_run_is_named_by_the_session_id() -> None:
     # md5 of {"orchestrator":"hive","session_id":"26bf2036-…"}: the way acryl-datahub makes the ids of its keys.
     urn = dpi("52dbad739bdca08f43fec0b61e720edf")
@@ -275,36 +267,6 @@ def test_a_timeout_is_positive(timeout_ms: int) -> None:
 CHILDREN = [query(Q1, 1, parent=SESSION, parent_job="hive@127.0.0.1"), query(Q2, 2)]
 
 
-@pytest.mark.parametrize("events", [[session_run(), *CHILDREN], CHILDREN], ids=["reported", "named"])
-def test_a_reported_session_run_is_used(events: list[Json]) -> None:
-    found = observed(*events)
-    assert found.parent_of(Q1) == found.parent_of(Q2) == only(found).urn == dpi(SESSION)
-    assert found.parent_of(SESSION) is None
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        # Recognised by the name, by its events, or by both; by its events without any facet, or by its facet.
-        [query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
-        [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="beeline")],
-        [session_run(TASK), query(Q1, 1, parent=TASK, parent_job="hive@127.0.0.1")],
-        [session_run(TASK), without_facet(query(Q1, 1, parent=TASK))],
-        [session_run(TASK, hive_session=facet()), query(Q1)],
-        [session_run(TASK, hive_session=facet()), query(Q1, parent=TASK, parent_job="hive@127.0.0.1")],
-    ],
-)
-def test_a_reported_session_run_may_have_its_own_id(events: list[Json]) -> None:
-    for found in (observed(*events), observed(*reversed(events))):
-        assert (only(found).urn, found.parent_of(Q1), found.parent_of(TASK)) == (dpi(TASK), dpi(TASK), None)
-
-
-def test_queries_without_facet_join_the_session_of_their_parent() -> None:
-    found = observed(session_run(TASK), query(Q1, parent=TASK), without_facet(query(Q2, parent=TASK)))
-    assert only(found).session_id == SESSION
-    assert found.parent_of(Q2) == dpi(TASK)
-
-
 def test_reported_aspects_are_not_written_again() -> None:
     proposals = written(session_run(), *CHILDREN, known_until_ms=at(100))
     # The hook of Hive cannot report the end of a session.
@@ -331,50 +293,43 @@ def test_a_session_is_not_idle_before_its_first_query() -> None:
     ]
 
 
-# Other parents: ``hive.openlineage.parentRunId``, which a task sets for the queries that it starts
+# Parents of queries and of sessions
 
 
-@pytest.mark.parametrize("task", [[], [airflow_task()]], ids=["unknown", "reported"])
-def test_a_session_runs_below_the_task_of_its_queries(task: list[Json]) -> None:
-    found = observed(*task, query(Q1, 1, parent=TASK), query(Q2, 2))
-    session = only(found)
-    assert found.parent_of(Q1) == found.parent_of(Q2) == session.urn
-    assert session.parent_urn == dpi(TASK)
+def from_case(run: str, kind: str, more: Json | None = None) -> Json:
+    """Return an event as the cases spell it: its run, its kind, and what else is special."""
+    more = dict(more or {})
+    if kind == "session":
+        facets: Json = {"hive_session": facet()} if more else {}
+        return session_run(run, **facets)
+    if kind in ("application", "spark query"):
+        return application("START", run_id=run) if kind == "application" else event(run_id=run, **more)
+    if kind == "task":
+        return airflow_task(run)
+    session = {"other": facet(OTHER_SESSION, created=None)}.get(more.pop("session", ""))
+    sent = query(run, session=session, **{name: value for name, value in more.items() if name != "facet"})
+    return sent if more.get("facet", True) else without_facet(sent)
+
+
+@cases("hive_sessions")
+def test_queries_and_sessions_have_parents(
+    events: list[list[Any]], sessions: dict[str, str | None], parents: dict[str, str | None]
+) -> None:
+    own = {only(observed(query(session=facet(one)))).urn: name for one, name in ((SESSION, "S"), (OTHER_SESSION, "T"))}
+
+    def named(urn: str | None) -> str | None:
+        return own.get(urn, urn.removeprefix(dpi(""))) if urn else None
+
+    sent = [from_case(*one) for one in events]
+    for found in (observed(*sent), observed(*reversed(sent))):
+        assert {named(session.urn): named(session.parent_urn) for session in found.sessions()} == sessions
+        assert {run: named(found.parent_of(run)) for run in parents} == parents
+
+
+def test_a_session_names_its_parent() -> None:
+    session = only(observed(query(Q1, 1, parent=TASK), query(Q2, 2)))
     relationships = find(session.proposals(), "dataProcessInstanceRelationships").aspect
     assert relationships == {"parentInstance": dpi(TASK), "upstreamInstances": []}
-
-
-def test_queries_of_several_tasks_in_one_session_stay_with_their_tasks() -> None:
-    found = observed(query(Q1, 1, parent=TASK), query(Q2, 2, parent=OTHER_TASK), query(Q3, 3))
-    session = only(found)
-    assert [found.parent_of(run_id) for run_id in (Q1, Q2, Q3)] == [dpi(TASK), dpi(OTHER_TASK), session.urn]
-    assert session.parent_urn is None
-
-
-def test_a_run_that_several_sessions_name_stands_above_them() -> None:
-    found = observed(
-        session_run(TASK),
-        query(Q1, 1, parent=TASK),
-        query(Q2, 2, parent=TASK, session=facet(OTHER_SESSION, created=None)),
-    )
-    mine, other = found.sessions()
-    assert (found.parent_of(Q1), found.parent_of(Q2)) == (mine.urn, other.urn)
-    assert {mine.parent_urn, other.parent_urn} == {dpi(TASK)}
-    assert dpi(TASK) not in (mine.urn, other.urn)
-
-
-@pytest.mark.parametrize("parent_job", ["daily.load", "hive@127.0.0.1"])
-@pytest.mark.parametrize("parent", [Q1, Q2])
-def test_no_session_runs_below_its_own_query(parent: str, parent_job: str) -> None:
-    found = observed(query(Q1, 1), query(Q2, 2, parent=parent, parent_job=parent_job))
-    assert only(found).parent_urn is None
-    assert found.parent_of(Q2) == (dpi(Q1) if parent == Q1 else only(found).urn)
-
-
-def test_other_runs_belong_to_no_session() -> None:
-    spark = application("START")
-    found = observed(spark, event(parent=spark["run"]["runId"]), airflow_task(), without_facet(query()))
-    assert found.sessions() == []
 
 
 # Order, repetition, hostile content
