@@ -13,8 +13,8 @@ from typing import ClassVar
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery
-from airflow_provider_spark_datahub.delivery.outbox import Drain, Entry, Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch
+from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox.drain import _MOST_INSTANCES
 from tests.delivery.outboxes import MemoryStorage, Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import upsert
 
@@ -159,7 +159,7 @@ def test_superseded_aspects_are_counted_and_reported(outbox: Outbox) -> None:
 
 
 @pytest.mark.slow
-def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain() -> None:
     # Hundreds of indexes of one task were kept, and those of a later run are delivered already.
 
     class Counting(MemoryStorage):
@@ -173,7 +173,6 @@ def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pyte
             self.counts[f"read {name.partition('/')[0]}"] += 1
             return super().read(name, most=most)
 
-    monkeypatch.setattr(SettledBatch, "SECONDS", 3_600.0)
     outbox, size = Outbox(Counting()), 150
     runs = {
         run: [
@@ -182,11 +181,11 @@ def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain(monkeypatch: pyte
         ]
         for run in ("first", "second")
     }
-    sink = Recording()
-    Drain(outbox, lambda _: (sink, None)).run([entry.name for entry in runs["second"]])
+    sink, limits = Recording(), DrainLimits(batch_seconds=3_600.0)
+    Drain(outbox, lambda _: (sink, None), limits).run([entry.name for entry in runs["second"]])
     Counting.counts.clear()
-    drained = Drain(outbox, lambda _: (sink, None)).run()
+    drained = Drain(outbox, lambda _: (sink, None), limits).run()
     assert (drained.settled, drained.delivered, drained.superseded) == (size, size, size)
     assert Counting.counts["read receipts"] == size
-    assert Counting.counts["list receipts"] <= size / SettledBatch.MOST + 4
-    assert Counting.counts["list leases"] <= 2 * (size / SettledBatch.MOST + 2)
+    assert Counting.counts["list receipts"] <= size / _MOST_INSTANCES + 4
+    assert Counting.counts["list leases"] <= 2 * (size / _MOST_INSTANCES + 2)

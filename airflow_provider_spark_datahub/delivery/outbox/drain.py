@@ -17,10 +17,11 @@ import msgspec
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
+from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.receipts import SettledBatch, order_ms
+from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
+from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
 from airflow_provider_spark_datahub.printable import counted
 
@@ -39,8 +40,12 @@ The second argument says whether a later attempt of the task has begun; then the
 _Group = tuple[str, str]
 _Groups = dict[_Group, list[EntryName]]
 """Names of entries by :attr:`EntryName.group`."""
+_Left = dict[_Group, list[Entry]]
+"""Entries whose turn has not come."""
 _MOST_BYTES = 16 * 1024 * 1024
 """About how much of all entries is in memory at the same time."""
+_MOST_INSTANCES = 64
+"""Task instances that are delivered under one lease, with one synchronisation of their receipts."""
 _PASSES = 5
 """How often a drain comes back to the entries that other drainers held."""
 
@@ -93,7 +98,7 @@ def deliver_in_order(
 
 
 def _deliver(
-    entry: Entry, later: Sequence[Entry], send: _Send, finish: _Finish | None, batch: SettledBatch | None = None
+    entry: Entry, later: Sequence[Entry], send: _Send, finish: _Finish | None, batch: list[Settled] | None = None
 ) -> _Settlement:
     """Deliver an entry, and record the outcome. A damaged entry is set aside.
 
@@ -140,11 +145,13 @@ class DrainLimits(msgspec.Struct, frozen=True):
     :param seconds: for the whole drain; ``None``: no limit.
     :param entry_seconds: for each entry.
     :param entries: that are delivered at most; ``None``: no limit.
+    :param batch_seconds: for which the first receipt of a batch waits to be synced with others.
     """
 
     seconds: float | None = None
     entry_seconds: float = 60.0
     entries: int | None = None
+    batch_seconds: float = 0.5
 
 
 @dataclass
@@ -216,7 +223,7 @@ class Drain:
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
     _settled_tasks: set[str] = field(default_factory=set)
-    _most: int = SettledBatch.MOST
+    _most: int = _MOST_INSTANCES
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
         """Deliver the entries of these names; ``None``: all entries of the outbox.
@@ -319,8 +326,8 @@ class Drain:
 
     def _drain_leased(self, lease: Lease, groups: _Groups) -> _Groups:
         """Deliver entries until the batch is due; return the groups whose turn has not come."""
-        batch, due = SettledBatch(self.outbox.storage), Deadline.after(SettledBatch.SECONDS)
-        left: dict[_Group, list[Entry]] = {}
+        batch, due = list[Settled](), Deadline.after(self.limits.batch_seconds)
+        left: _Left = {}
         try:
             size = 0
             for group, names in groups.items():
@@ -330,19 +337,36 @@ class Drain:
             while left and self._deliver_heads(left, lease, batch, due):
                 pass
             # For a slow server, entries are read only as fast as the server takes them.
-            self._most = min(SettledBatch.MOST, max(1, 2 * (len(groups) - len(left)))) if left else SettledBatch.MOST
+            self._most = min(_MOST_INSTANCES, max(1, 2 * (len(groups) - len(left)))) if left else _MOST_INSTANCES
         except OSError as error:
             log.debug("Skipped the rest of %d task instances: %s", len(left), error)
             self.drained.problems[str(error)] = None
             for group in [*left]:
                 self._close(group, left)
         finally:
-            try:
-                batch.commit()
-            except OSError as error:
-                self.drained.problems[str(error)] = None
+            self._commit(batch)
             lease.release()
         return {group: [entry.name for entry in entries] for group, entries in left.items()}
+
+    def _commit(self, batch: Sequence[Settled]) -> None:
+        """Sync the receipts of settled entries together, which is faster than one by one, then remove the entries.
+
+        After a crash in between, or if the storage refuses, the next drain discards entries beside their receipts.
+        """
+        with self._noting_problems():
+            if batch:
+                with storage_errors("sync the receipts of {} entries of the outbox {}", len(batch), self.outbox):
+                    self.outbox.storage.sync([receipt for receipt, _ in batch])
+            for _, remove in batch:
+                with self._noting_problems():
+                    remove()
+
+    @contextmanager
+    def _noting_problems(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.drained.problems[str(error)] = None
 
     def _entries(self, group: _Group, names: Sequence[EntryName], *, whole: bool) -> list[Entry]:
         """Return the entries of a group; those that another drainer has settled since they were listed are gone."""
@@ -353,7 +377,7 @@ class Drain:
             log.debug("Skipped %s: another drainer settled its entries", ".".join(group))
         return entries
 
-    def _deliver_heads(self, left: dict[_Group, list[Entry]], lease: Lease, batch: SettledBatch, due: Deadline) -> bool:
+    def _deliver_heads(self, left: _Left, lease: Lease, batch: list[Settled], due: Deadline) -> bool:
         """Deliver the first entry of each group; return False if something else comes before the rest.
 
         :param left: entries whose turn has not come; groups without any are removed.
@@ -401,7 +425,7 @@ class Drain:
         breaker.record(delivery)
         return delivery
 
-    def _record(self, group: _Group, left: dict[_Group, list[Entry]], settlement: _Settlement) -> None:
+    def _record(self, group: _Group, left: _Left, settlement: _Settlement) -> None:
         if self.settled is not None and settlement.is_delivered:
             self.settled(settlement.entry)
         drained = self.drained
@@ -434,7 +458,7 @@ class Drain:
         self._step(count)
 
     @contextmanager
-    def _costs_only_its_group(self, group: _Group, left: dict[_Group, list[Entry]]) -> Iterator[None]:
+    def _costs_only_its_group(self, group: _Group, left: _Left) -> Iterator[None]:
         name = ".".join(group)
         try:
             yield

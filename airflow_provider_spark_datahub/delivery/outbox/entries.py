@@ -40,7 +40,6 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
 from airflow_provider_spark_datahub.delivery.outbox.lease import NoOverflow, Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import (
     Receipts,
-    SettledBatch,
     Unsettled,
     receipt_name,
 )
@@ -80,6 +79,10 @@ _FEW_KEYS = 8
 
 def _no_store(uri: str) -> ObjectStorage:
     raise OutboxError(f"{uri} cannot be opened by the program that opened this outbox")
+
+
+Settled = tuple[str, Callable[[], None]]
+"""Name of a receipt that is not synced yet, and a function that removes its entry."""
 
 
 class OutboxLimits(msgspec.Struct, frozen=True):
@@ -160,7 +163,7 @@ class Entry:
         delivery: Delivery,
         sent: Sequence[OutboxItem],
         superseded: int = 0,
-        batch: SettledBatch | None = None,
+        batch: list[Settled] | None = None,
         hashes: Sequence[str] | None = None,
     ) -> Entry | None:
         """Record the delivery of the entry's items.
@@ -170,7 +173,7 @@ class Entry:
 
         :param delivery: the result of delivering ``sent``, whose :func:`.upsert_hashes` may be given.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
-        :param batch: removes the entry later, with others.
+        :param batch: gets the entry, whose receipt must be synced before it is removed.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
         :raises ValueError: if the numbers do not account for each item of the entry.
         """
@@ -194,7 +197,7 @@ class Entry:
                 if batch is None:
                     remove()
                 else:
-                    batch.add(receipt, remove)
+                    batch.append((receipt, remove))
                 log.debug("Entry settled, %s superseded: %s", counted(superseded, "item"), self)
                 return None
         return self if manifest == self.manifest else self._rewrite("settled in part", manifest, delivery.pending)

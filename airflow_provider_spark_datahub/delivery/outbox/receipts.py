@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     Naming,
     StoredObject,
 )
-from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage, storage_errors
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.files import UnreadFileError
 
 log = logging.getLogger(__name__)
@@ -308,49 +308,6 @@ def receipt_name(entry: EntryName, manifest: Manifest, folder: str = Folder.RECE
 
 def _instance_hash(entry: EntryName) -> str:
     return entry.instance.rpartition("-")[2]
-
-
-class SettledBatch:
-    """Settled entries whose receipts are synced together, which is faster, before the entries are removed.
-
-    After a crash before the commit, the next drain discards entries that lie beside their receipts.
-    """
-
-    MOST = 64
-    """How many of them a batch should have."""
-    SECONDS = 0.5
-    """How long the first of them should be kept waiting."""
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
-        self._receipts: list[str] = []
-        self._removals: list[Callable[[], None]] = []
-
-    def add(self, receipt: str, remove: Callable[[], None]) -> None:
-        """Add an entry by its receipt's name. :param remove: removes it."""
-        self._receipts.append(receipt)
-        self._removals.append(remove)
-
-    def commit(self) -> None:
-        """Sync the receipts, then remove the entries.
-
-        :raises OSError: if the storage refuses. The entries that are left are discarded by the next drain.
-        """
-        receipts, removals = self._receipts, self._removals
-        self._receipts, self._removals = [], []
-        problems = []
-        if receipts:
-            with storage_errors(
-                "sync the receipts of {} entries of the outbox {}", len(receipts), self._storage.describe()
-            ):
-                self._storage.sync(receipts)
-        for remove in removals:
-            try:
-                remove()
-            except OSError as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
 
 
 _LONGEST_FAILURE = 64 * 1024
