@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.visualization.model import (
     GraphJob,
     json_object,
 )
-from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, plain_path, short_name
+from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, short_name
 
 _MOST_STEPS = 30
 """Most datasets in one chain."""
@@ -152,7 +152,7 @@ class _Names:
         for job in graph.jobs:
             for lineage in job.columns:
                 for column in (lineage.output, *lineage.inputs):
-                    self._columns.setdefault(column.dataset, {})[plain_path(column.path)] = None
+                    self._columns.setdefault(column.dataset, {})[column.path] = None
             self._columns |= {urn: {} for urn in (*job.inputs, *job.outputs) if urn not in self._columns}
         self._columns |= {urn: {} for urn in others if urn not in self._columns}
         self._datasets: dict[str, dict[str, None]] = {}
@@ -220,7 +220,7 @@ class _Chains:
             for urn in job.outputs:
                 self._writers.setdefault(urn, []).append(job)
             for lineage in job.columns:
-                self._columns.setdefault(_plain(lineage.output), []).append((job, lineage))
+                self._columns.setdefault(lineage.output, []).append((job, lineage))
 
     def link(self, column: Column, *, loose: bool = False) -> _Link:
         if column in self._seen or self._depth >= _MOST_STEPS:
@@ -246,18 +246,13 @@ class _Chains:
     def _column_steps(self, column: Column) -> Iterator[_Step]:
         for job, lineage in self._columns.get(column, ()):
             evidence = _of_column(job.outputs.get(column.dataset), lineage)
-            sources = tuple(self.link(_plain(source)) for source in lineage.inputs)
+            sources = tuple(map(self.link, lineage.inputs))
             yield _Step(job.urn, evidence, sources, ", ".join(lineage.labels()))
 
 
 def _runs(evidence: EdgeEvidence | None) -> set[str]:
     """Return the runs of the queries behind an edge."""
     return {query.run for query in evidence.queries} if evidence else set()
-
-
-def _plain(column: Column) -> Column:
-    """Return a column with its path as people write it, without the types of DataHub's version 2."""
-    return Column(column.dataset, plain_path(column.path))
 
 
 # Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).

@@ -33,7 +33,7 @@ def dataset_parts(urn: str) -> tuple[str, str, str] | None:
 
 
 class Column(NamedTuple):
-    """A column of a dataset; without a path, the dataset as a whole."""
+    """A column of a dataset, with its path as people write it; without a path, the dataset as a whole."""
 
     dataset: str
     path: str
@@ -43,7 +43,7 @@ class Column(NamedTuple):
         """Parse the URN of a schemaField or a dataset; ``None`` if it is neither."""
         match = _FIELD.fullmatch(urn)
         if match:
-            return cls(match[1], _decoded(match[2]))
+            return cls(match[1], plain_path(_decoded(match[2])))
         return cls(urn, "") if dataset_parts(urn) else None
 
 

@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.visualization.names import (
     dataset_parts,
     harmless,
     harmless_lines,
-    plain_path,
 )
 
 _TITLE_SIZE, _NOTE_SIZE = 13.0, 11.0
@@ -281,21 +280,16 @@ class _Columns:
         }
 
     def _take(self, job: str, lineage: ColumnLineage) -> None:
-        output = self._registered(lineage.output)
-        query = lineage.query()
+        output, query = lineage.output, lineage.query()
         statement = (job, query) if query else None
         if statement:
             numbers = self.numbers[output.dataset]
             numbers.setdefault(statement, len(numbers) + 1)
         reasons = dict.fromkeys((job, statement, label) for label in lineage.labels())
-        for source in map(self._registered, lineage.inputs):
+        for column in (output, *lineage.inputs):  # a schema may lack them
+            self.types[column.dataset].setdefault(column.path, "")
+        for source in lineage.inputs:
             self.sources.setdefault(output, {}).setdefault(source, {}).update(reasons)
-
-    def _registered(self, column: Column) -> Column:
-        """Return the column as the schema names it; a column that is not in the schema is added."""
-        path = plain_path(column.path)
-        self.types[column.dataset].setdefault(path, "")
-        return Column(column.dataset, path)
 
     def statements(self, urn: str) -> tuple[_Statement, ...]:
         return tuple((job, harmless_lines(query)) for job, query in self.numbers[urn])

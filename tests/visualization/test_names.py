@@ -5,7 +5,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from airflow_provider_spark_datahub.visualization import harmless
-from airflow_provider_spark_datahub.visualization.names import _LONGEST_NAME, ShortNames, format_duration, format_time
+from airflow_provider_spark_datahub.visualization.names import (
+    _LONGEST_NAME,
+    Column,
+    ShortNames,
+    format_duration,
+    format_time,
+)
 from tests.cases import cases
 
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:{},{},{})"
@@ -54,3 +60,9 @@ def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
 
 def test_times_in_another_zone() -> None:
     assert format_time(1_795_132_800_000, zone=ZoneInfo("Asia/Kolkata")) == "2026-11-20 05:30:00"
+
+
+def test_the_path_of_a_column_has_no_types() -> None:
+    path = "[version=2.0].[type=struct].[type=struct].address.[type=string].street"
+    orders = DATASET.format("hive", "orders", "PROD")
+    assert Column.of(f"urn:li:schemaField:({orders},{path})") == (orders, "address.street")
