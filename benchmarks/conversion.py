@@ -6,9 +6,8 @@
     python benchmarks/conversion.py instructions # instructions (valgrind), which do not depend on the machine's load
     python benchmarks/conversion.py profile mixed coalesced
 
-Each in turn with ``json.loads`` of the same bytes. In one process: ``again``: the same events in each round, as a warm
-JVM is measured; ``daily``: each round the next runs of the same jobs on the same tables, with other run ids and times;
-``warm``: each round applications that no round before had. ``cold``: a new process each, imports not counted.
+Each in turn with ``json.loads`` of the same bytes. In one process: ``daily``: each round the next runs of the same jobs
+on the same tables, with other run ids and times; ``warm``: each round applications that no round before had.
 ``command``: ``spark-datahub convert`` as a whole, coalesced, with the interpreter's start and all imports. Times are
 CPU seconds, the best of the rounds, but for ``wall``.
 """
@@ -28,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,6 @@ APPLICATIONS: Applications = {"mixed": (mixed_application, 18), "wide": (wide_ap
 DAILY: Applications = {"mixed": (mixed_run, 18), "wide": (wide_run, 1)}
 """Likewise one run of a job that runs every day."""
 COMMAND_EVENTS = {"mixed": 413, "wide": 127}
-AGAIN_EVENTS = {"mixed": 271, "wide": 122}
-"""All recorded events, and one application."""
 GIGABYTE = 1_000_000_000
 MOST_ROUNDS = 9
 """Rounds that `instructions` generates in any case, so that generating them costs the same for each count."""
@@ -108,17 +105,8 @@ def cpu_seconds(work: Callable[[Lines], None], lines: Lines) -> float:
     return time.process_time() - started
 
 
-def warm(times: int) -> None:
-    """Print the ratios of a process that has converted before."""
-    _in_rounds("warm", APPLICATIONS, times)
-
-
-def daily(times: int) -> None:
-    """Print the ratios of a process that has converted earlier runs of the same jobs."""
-    _in_rounds("daily", DAILY, times)
-
-
-def _in_rounds(name: str, applications: Applications, times: int) -> None:
+def in_new_applications(name: str, applications: Applications, times: int) -> None:
+    """Print the ratios of a process that has converted other applications before."""
     for mix in applications:
         events = rounds(mix, applications)
         for kind in ("per event", "coalesced"):
@@ -130,16 +118,6 @@ def _in_rounds(name: str, applications: Applications, times: int) -> None:
             _print_ratio(f"{name}, {mix}, {kind}", pairs)
 
 
-def again(times: int) -> None:
-    """Print the ratios of a process that has converted the very same events before."""
-    for mix in APPLICATIONS:
-        lines = list(islice(MIXES[mix](), AGAIN_EVENTS[mix]))
-        for kind in ("per event", "coalesced"):
-            WORK[kind](lines)
-            pairs = [(cpu_seconds(load, lines), cpu_seconds(WORK[kind], lines)) for _ in range(times)]
-            _print_ratio(f"again, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
-
-
 def _print_ratio(name: str, pairs: Iterable[tuple[float, float]]) -> None:
     """Print a ratio. :param pairs: CPU seconds per event of ``json.loads`` and of the conversion, per round."""
     pairs = list(pairs)
@@ -149,30 +127,6 @@ def _print_ratio(name: str, pairs: Iterable[tuple[float, float]]) -> None:
         f"{name:<28} {ours * 1e6:7.1f} us CPU an event, {1 / ours:7.0f} events/s, "
         f"{loads / ours:.2f} of json.loads (median of the rounds {median:.2f})"
     )
-
-
-def cold(times: int) -> None:
-    """Print the ratios of processes that convert for the first time."""
-    with tempfile.TemporaryDirectory() as folder:
-        for mix in APPLICATIONS:
-            lines = next(rounds(mix))
-            path = Path(folder) / f"{mix}.ndjson"
-            path.write_bytes(b"".join(lines))
-            for kind in ("per event", "coalesced"):
-                pairs = [(_in_new_process("json.loads", path), _in_new_process(kind, path)) for _ in range(times)]
-                _print_ratio(f"cold, {mix}, {kind}", [(one / len(lines), two / len(lines)) for one, two in pairs])
-
-
-def _in_new_process(kind: str, path: Path) -> float:
-    command = [sys.executable, __file__, "--once", kind, str(path)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def once(kind: str, path: Path) -> None:
-    """Print the CPU seconds of one piece of work in this process, whose imports are done."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    WORK[kind]([])
-    print(cpu_seconds(WORK[kind], lines))
 
 
 def command(times: int) -> None:
@@ -280,9 +234,7 @@ def profile(mix: str, kind: str) -> None:
 def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
     part, *rest = arguments or ["all"]
-    if part == "--once":
-        once(rest[0], Path(rest[1]))
-    elif part == "--command":
+    if part == "--command":
         run_command(Path(rest[0]))
     elif part == "--rounds":
         in_rounds(rest[0], rest[1], int(rest[2]))
@@ -294,7 +246,11 @@ def main(arguments: list[str]) -> None:
         profile(*rest)
     else:
         times = int(rest[0]) if rest else 7
-        parts = {"again": again, "daily": daily, "warm": warm, "cold": cold, "command": command}
+        parts = {
+            "daily": partial(in_new_applications, "daily", DAILY),
+            "warm": partial(in_new_applications, "warm", APPLICATIONS),
+            "command": command,
+        }
         for measure in parts.values() if part == "all" else [parts[part]]:
             measure(times)
 

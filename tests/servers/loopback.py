@@ -116,6 +116,7 @@ class AnsweringServer(LoopbackServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: AnsweringServer
 
     def _serve(self) -> None:
