@@ -164,7 +164,7 @@ class _SessionFollower(Follower[T]):
         report.end(outcome, f"session {self._events.session_id} in {self._events.path}")
         list(self._file.rest(lambda: True))  # opens the file, and reads nothing of it
         if bad.outcome is not Outcome.TIMED_OUT:
-            report.end(bad.outcome, bad.detail)
+            report.end(bad.outcome, f"session {self._events.session_id}: {bad.detail}")
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
         """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""
