@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_spark_datahub.backfill.indexing import EVENTS, PROBLEMS, SCHEMA, _index_lines
 from airflow_provider_spark_datahub.backfill.packing import _batches_of
 from tests.backfill.steps import Row, indexed, named
+from tests.cases import cases
 from tests.conversion.builders import APP, query, whole_application
 
 LINE = json.dumps(query()).encode()
@@ -27,19 +28,9 @@ def test_the_events_of_an_application_are_one_row() -> None:
     assert chunk["until_ms"] - chunk["time_ms"] == 59_000
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"no json\n", "not valid JSON"),
-        (b"[1]\n", "not a JSON object"),
-        (b'{"a": "\xff"}\n', "not UTF-8 at byte 7"),
-        (b'{"dataset": {"name": "x"}}\n', "not a run event"),
-        (b'{"run": {"runId": ""}, "job": {"name": "x"}}\n', "run.runId is missing"),
-        (LINE[:100], "cut off"),
-    ],
-)
-def test_an_unreadable_line_is_listed_with_its_position_and_reason(line: bytes, reason: str) -> None:
-    rows = indexed([("f", LINE + b"\n\n" + line)])
+@cases("backfill")
+def test_an_unreadable_line_is_listed_with_its_position_and_reason(line: str, reason: str) -> None:
+    rows = indexed([("f", LINE + b"\n\n" + line.encode("latin-1"))])
     (bad,) = of_kind(rows, PROBLEMS)
     assert (bad["file"], bad["offset"]) == ("f", len(LINE) + 2)
     assert reason in bad["reason"]

@@ -8,6 +8,7 @@ import pytest
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError, folder_uri
 from airflow_provider_spark_datahub.conversion import SettingsError
 from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
+from tests.cases import cases
 
 PLAN = BackfillPlan(
     sources=("/events", "s3a://bucket/events"),
@@ -31,14 +32,7 @@ def test_settings_filter_and_paths_of_a_plan() -> None:
     assert PLAN.path("proposals") == "file:///out/proposals"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"since": "soon"}, "since is 'soon', want a time such as 2026-01-31"),
-        ({"until": "2026-13-01"}, "until is '2026-13-01'"),
-        ({"since": "2026-04-02"}, "since 2026-04-02 is not before until 2026-04-01"),
-    ],
-)
+@cases("backfill")
 def test_times_that_make_no_sense_are_refused(change: dict[str, str], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         replace(PLAN, **change).archive_filter()  # type: ignore[arg-type]

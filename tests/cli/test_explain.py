@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
+from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import OTHER_QUERY, QUERY, column, column_lineage, file, query, schema, whole_application
 
@@ -75,16 +76,7 @@ def test_json(events: Path) -> None:
     assert [reader["evidence"]["queries"][0]["run"] for reader in document["readers"]] == [OTHER_QUERY]
 
 
-REASONS = (
-    # the job, the dataset, the rule, and words of the reason: all from the README of the recordings
-    ("sigterm-4.3.0", "si/in_flight", "section 7.1", "Spark refused or failed"),
-    ("generations-4.3.0", "gen.prev", "Deviation 9", "renamed, not written"),
-    ("jdbc_names-3.5.9", "kept", "section 7.1", "Spark refused or failed"),
-    ("folders-4.3.0", "fo/counted", "Deviation 5", "only a job of RDDs"),
-)
-
-
-@pytest.mark.parametrize(("recording", "name", "rule", "words"), REASONS)
+@cases("cli")
 def test_no_edge_has_its_rule(recording: str, name: str, rule: str, words: str) -> None:
     result = run("explain", HARD_JOBS / f"{recording}.ndjson.gz", name)
     assert result.exit_code == 0
