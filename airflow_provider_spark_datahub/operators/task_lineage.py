@@ -113,17 +113,15 @@ class TaskLineage:
         :returns: ``None`` if an earlier attempt's Spark job succeeded and only its lineage was to deliver.
         :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
         """
-        result = None
         succeeded = self.guarded("preparing", self._prepare)
-        if succeeded is not None:
-            number = succeeded.try_number
-            self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", number)
-            self._conclude(partial(self._end, "SUCCESS", succeeded=succeeded))
-        else:
+        if succeeded is None:
             with self._around_spark():
-                result = start_spark()
+                return start_spark()
+        number = succeeded.try_number
+        self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", number)
+        self._conclude(partial(self._end, "SUCCESS", succeeded=succeeded))
         self._apply_failure_policy()
-        return result
+        return None
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -136,7 +134,6 @@ class TaskLineage:
         self.guarded("preparing", self._prepare)
         with self._around_spark(resumes=False):
             yield
-        self._apply_failure_policy()
 
     def resume(self, event_files: object, wait: Callable[[], T]) -> T:
         """Call ``wait`` for a job that this attempt started before it was deferred, and return its result.
@@ -146,9 +143,7 @@ class TaskLineage:
         """
         self.guarded("preparing", self._prepare)
         with self._around_spark(partial(self._reconnect, event_files)):
-            result = wait()
-        self._apply_failure_policy()
-        return result
+            return wait()
 
     def _reconnect(self, event_files: object) -> None:
         if self.attempt is not None:
@@ -179,6 +174,7 @@ class TaskLineage:
                 self._conclude(partial(self._end_after_failure, failure))
                 raise
         self._conclude(partial(self._end, "SUCCESS"))
+        self._apply_failure_policy()
 
     def mark_killed(self) -> None:
         """Record that Airflow kills the task now."""

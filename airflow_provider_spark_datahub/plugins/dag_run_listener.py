@@ -259,17 +259,9 @@ class _End:
     proposals: list[Proposal]
     task_ids: tuple[str, ...] = ()
 
-    @property
-    def dag_id(self) -> str:
-        return self.key.dag_id
-
-    @property
-    def run_id(self) -> str:
-        return self.key.run_id
-
     def __str__(self) -> str:
         of_task = f"task {self.key.task_id} in " if self.key.task_id else ""
-        return f"the end of {of_task}DAG run {self.run_id} of {self.dag_id}"
+        return f"the end of {of_task}DAG run {self.key.run_id} of {self.key.dag_id}"
 
 
 @cache
@@ -331,16 +323,16 @@ class _OutdatedEdges:
         kept = EdgeRecords(outbox.storage)
         try:
             records = [
-                record for task_id in end.task_ids for record in kept.of_task(end.dag_id, task_id, end.connection)
+                record for task_id in end.task_ids for record in kept.of_task(end.key.dag_id, task_id, end.connection)
             ]
         except OSError as error:
-            log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.run_id, error)
+            log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.key.run_id, error)
             return cls()
-        if all(record.key.run_id == end.run_id for record in records):
+        if all(record.key.run_id == end.key.run_id for record in records):
             return cls()
         task_ids = sorted({record.key.task_id for record in records})
-        task_runs = successful_task_runs(end.dag_id, end.run_id, task_ids)
-        outdated, old = outdated_edges(records, end.run_id, task_runs)
+        task_runs = successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
+        outdated, old = outdated_edges(records, end.key.run_id, task_runs)
         log.debug(
             "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
         )
@@ -348,7 +340,7 @@ class _OutdatedEdges:
         for task_id in unknown:
             log.info(
                 "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
-                "to be complete.", end.dag_id, task_id, end.run_id,
+                "to be complete.", end.key.dag_id, task_id, end.key.run_id,
             )  # fmt: skip
         return cls(retractions(outdated, ()), old)
 
@@ -393,9 +385,9 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
     from airflow_provider_spark_datahub.task import drain, event_bytes, is_ready, may_run
 
-    digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.dag_id)
+    digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.key.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
-    of_run = EntryFilter((end.dag_id,), (end.run_id,))
+    of_run = EntryFilter((end.key.dag_id,), (end.key.run_id,))
     others_may_run = False
 
     def converts(entry: Entry) -> bool:
@@ -413,7 +405,9 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
     connections = airflow_connections(lambda key: stored_result(key) or "FAILURE")
     drained = drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
-    log.debug("Drained the entries that tasks of DAG run %s of %s left: %s", end.run_id, end.dag_id, drained.sentence)
+    log.debug(
+        "Drained the entries that tasks of DAG run %s of %s left: %s", end.key.run_id, end.key.dag_id, drained.sentence
+    )
     if others_may_run and not at_last:
         again = partial(_deliver_rest_of_run, end, outbox, at_last=True)
         step = partial(_guarded, f"Could not deliver the entries that tasks before {end} left.", again)

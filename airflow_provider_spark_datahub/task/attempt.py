@@ -210,7 +210,7 @@ class AttemptLineage:
         """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
         self.record = UnfinishedAttempt.begun(self.task_attempt, job, self.options.openlineage_connection)
         self.job, self.report.events_file = job, self.record.events_file
-        self.delivery.begin(self.record.to_obj(), self.record.events_file)
+        self.delivery.begin(self.record)
 
     # -- a job that an earlier attempt submitted
 
@@ -238,7 +238,7 @@ class AttemptLineage:
         log.debug("Reconnected to the job whose events are in %s", self.job.events)
         self.record = UnfinishedAttempt.begun(self.task_attempt, self.job)
         self.report.events_file = self.record.events_file
-        self.delivery.take_over(self.record.to_obj(), self.record.events_file)
+        self.delivery.take_over(self.record)
 
     # -- steps of the submit
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -34,6 +34,7 @@ from airflow_provider_spark_datahub.task.recovery import (
     remove_delivered_events,
 )
 from airflow_provider_spark_datahub.task.report import LineageReport
+from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
@@ -170,14 +171,14 @@ class TaskDelivery:
 
     # -- through the outbox
 
-    def begin(self, record: dict[str, Any], events_file: str) -> None:
+    def begin(self, record: UnfinishedAttempt) -> None:
         """Create the outbox entry before the job is submitted.
 
         If the outbox refuses, lineage is lost only if the attempt is killed.
         """
         self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
         self._entry, refusal = self._outbox.begin(
-            self._key, connection_id=self._options.connection, events=events_file, redo=record
+            self._key, connection_id=self._options.connection, events=record.events_file, redo=record.to_obj()
         )
         if refusal is not None:
             self._report.warnings.append(f"not in the outbox before the submit: {refusal}")
@@ -185,18 +186,18 @@ class TaskDelivery:
         if self._is_kept:
             self._report.outbox_entry = str(self._entry)
 
-    def take_over(self, record: dict[str, Any], events_file: str) -> None:
+    def take_over(self, record: UnfinishedAttempt) -> None:
         """Record that the job of an earlier attempt, and with it its events, belongs to this attempt now.
 
         :raises OSError: if the outbox refuses.
         """
         if self._entry is None or not self._is_kept:
-            self.begin(record, events_file)
+            self.begin(record)
         else:
-            self._entry = self._entry.update(redo=record, events=events_file)
+            self._entry = self._entry.update(redo=record.to_obj(), events=record.events_file)
         for entry in self._entries():
             manifest = entry.manifest
-            if manifest.state == "unfinished" and manifest.events == events_file and manifest.key != self._key:
+            if manifest.state == "unfinished" and manifest.events == record.events_file and manifest.key != self._key:
                 entry.discard()
 
     @contextmanager
@@ -215,12 +216,12 @@ class TaskDelivery:
             if self._entry is not None:
                 self._outbox.overflow.release(self._entry.name)
 
-    def record_end(self, record: dict[str, Any]) -> None:
+    def record_end(self, record: UnfinishedAttempt) -> None:
         """Record in the outbox how the attempt ended, so that its recovery makes the same lineage."""
         if self._entry is None or not self._is_kept:
             return
         try:
-            self._entry = self._entry.update(redo=record)
+            self._entry = self._entry.update(redo=record.to_obj())
         except (OSError, ValueError) as error:
             self._report.warnings.append(f"could not record the end of the attempt in the outbox: {error}")
 
@@ -342,9 +343,8 @@ class TaskDelivery:
             self._warn_of_backend(f"{stay}: {events.report.sentence}")
             return False
         try:
-            outbox = self._connections.outbox(self._options)
-            outbox.deadline = deadline
-            events.forward(outbox, self._key, self._options.openlineage_connection or "")
+            self._outbox.deadline = deadline
+            events.forward(self._outbox, self._key, self._options.openlineage_connection or "")
         except OutboxError as error:
             self._warn_of_backend(f"{stay}: {error}")
             return False
@@ -361,11 +361,10 @@ class TaskDelivery:
         seconds = deadline.remaining()
         digest = EntryName.connection_hash(self._options.openlineage_connection)
         try:
-            outbox = self._connections.outbox(self._options)
-            outbox.deadline = deadline
-            names = [name for name in outbox.names(self._key.instance) if name.connection == digest]
+            self._outbox.deadline = deadline
+            names = [name for name in self._outbox.names(self._key.instance) if name.connection == digest]
             limits = DrainLimits(seconds=seconds, entry_seconds=max(seconds, 0.1))
-            drained = drain(outbox, self._connections, limits).run(names)
+            drained = drain(self._outbox, self._connections, limits).run(names)
         except OSError as error:
             self._warn_of_backend(str(error))
             return

@@ -83,7 +83,7 @@ class EndedAttempt:
         with lineage.delivery.leased(self._deadline), gc_paused():
             if lineage.record is not None:
                 lineage.record = lineage.record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
-                lineage.delivery.record_end(lineage.record.to_obj())
+                lineage.delivery.record_end(lineage.record)
             events = self._events()
             is_read = events.collect(self._deadline)
             proposals = self._converted(events, is_read)
@@ -130,7 +130,7 @@ class EndedAttempt:
         is_removable = raw is None or delivery.keep_to_forward(raw, self._deadline)
         is_removable = was_read_completely(collected) and is_removable
         if self._lineage.record is not None and not is_removable:
-            delivery.record_end(replace(self._lineage.record, keep_events=True).to_obj())
+            delivery.record_end(replace(self._lineage.record, keep_events=True))
         delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)
         if job.events and (report.pending or report.rejected):
             delivery.keep_raw_events(job.events, raw, Deadline.after(self.end.seconds * _RAW_EVENTS_SHARE))
