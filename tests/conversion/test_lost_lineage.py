@@ -179,6 +179,18 @@ def test_a_table_of_an_unknown_catalogue_is_in_the_reason_only() -> None:
     assert not [urn for urn in after.outputs if "archive" in urn]
 
 
+@pytest.mark.parametrize("recording", ["udf_union-3.5.9", "jdbc-4.3.0"])
+def test_without_column_lineage_plans_add_none(recording: str) -> None:
+    converter = Converter(settings(capture_lost_executions=True, capture_column_level_lineage=False))
+    for line in recorded("events", recording):
+        converter.add(line)
+    for event in read("logs", recording):
+        converter.add_log_event(event)
+    conversion = converter.finish(Ending(succeeded=True))
+    assert conversion.outputs
+    assert [lineage for job in conversion.jobs for lineage in job.lineage.fine_grained] == []
+
+
 def test_edges_from_plans_stay_with_their_job() -> None:
     # The next run of a job shares the lineage of its events, not what the plans of one run add to it.
     recording, number = next(

@@ -165,9 +165,16 @@ class _Merge:
         found = self._columns_of(parts)
         if not is_silent or any(part.failed or part.end_ms is None for part in parts):
             of_rows = any(CHECKPOINT in part.plan for part in parts)
-            self._by_id |= self._columns.filled(runs, found, of_rows=of_rows)
+            self._by_id |= self._with_columns(runs, found, of_rows=of_rows)
         elif (run := self._logged_run(parts, found)) is not None and run.outputs:
             self._added.append(run)
+
+    def _with_columns(
+        self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
+    ) -> dict[str, RunState]:
+        if not self._settings.capture_column_level_lineage:
+            return {}
+        return self._columns.filled(runs, found, of_rows=of_rows)
 
     def _columns_of(self, parts: Sequence[SqlExecution]) -> ExecutionColumns:
         return self._plans.of([part.plan for part in parts], parts[0].description)
@@ -207,7 +214,7 @@ class _Merge:
             details=None,
             properties={},
         )
-        return self._columns.filled({run.run_id: run}, found).get(run.run_id, run)
+        return self._with_columns({run.run_id: run}, found).get(run.run_id, run)
 
     def _shown(self, run: RunState | None, parts: Sequence[SqlExecution]) -> str:
         """Return what the plans of a lost execution show, for people."""
