@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from tests.conversion.builders import (
     application,
     column,
     column_lineage,
-    dataset,
     event,
     file,
     file_urns,
@@ -36,6 +33,7 @@ from tests.conversion.builders import (
     whole_application,
 )
 from tests.conversion.recordings import column_pairs
+from tests.conversion.short_events import events_of, paths
 
 # -- Runs to applications to jobs (conversion rules, section 7, and the deviations that bear on it)
 
@@ -264,55 +262,12 @@ def test_the_parent_job_of_the_settings_is_an_upstream_job() -> None:
     assert find(proposals(job), "dataJobInputOutput").aspect["inputDatajobs"] == [parent]
 
 
-# -- Edges of whole applications, by events in short form (see the head of the file of cases)
-
-
-TOKEN = re.compile(
-    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!]+)(?:\((?P<fields>.*)\))?(?:@(?P<table>[^!]+))?(?:!(?P<change>.+))?"
-)
-
-
-def stored(token: str, source: str = "") -> Json:
-    found = TOKEN.fullmatch(token)
-    assert found is not None, token
-    fields = [(field, "string") for field in (found["fields"] or "").split(",") if field]
-    facets = {
-        "schema": schema(*fields) if fields else None,
-        "symlinks": symlink("hive://m", found["table"]) if found["table"] else None,
-        "lifecycleStateChange": {"lifecycleStateChange": found["change"]} if found["change"] else None,
-        "columnLineage": column_lineage({"id": [column(source, "id")]}) if source else None,
-    }
-    return dataset(
-        found["namespace"] or "file", found["name"], **{key: facet for key, facet in facets.items() if facet}
-    )
-
-
-def from_line(number: int, line: str) -> Json:
-    """Return the event of a line: of a query of its own, or of that with the number behind the verb."""
-    found = re.fullmatch(r"(?:([A-Z]+) )?([a-z]+)(\d*)(?: (.*))?", line)
-    assert found is not None, line
-    kind, verb, run, names = found.groups("")
-    if verb == "app":
-        return application(kind, second=0 if kind == "START" else 59)
-    read, written = (side.split() for side in names.partition("->")[::2])
-    outputs = [stored(token, read[0] if verb == "copy" else "") for token in written]
-    if verb == "rename":
-        change = {"lifecycleStateChange": "RENAME", "previousIdentifier": {"namespace": "file", "name": read.pop()}}
-        outputs[0]["facets"]["lifecycleStateChange"] = change
-    more: Any = {"job": "shop.map_partitions", "job_type": "RDD_JOB"} if verb == "rdd" else {}
-    kind = kind or ("START" if verb == "rdd" else "COMPLETE")
-    return query(kind, run_id=f"run-{run or number + 10}", inputs=[*map(stored, read)], outputs=outputs, **more)
-
-
-def paths(urns: Iterable[str]) -> list[str]:
-    """Return what the URNs name, without the platform ``file``."""
-    parts = [re.findall(r"dataPlatform:(\w+),(.*?),PROD", found)[0] for found in urns]
-    return [name if platform == "file" else f"{platform}:{name}" for platform, name in parts]
+# -- Edges and results of whole applications
 
 
 @cases("edges")
 def test_edges(events: list[str], inputs: list[str], outputs: list[str], columns: list[str]) -> None:
-    job = only_job(whole_application(*itertools.starmap(from_line, enumerate(events))), Ending(succeeded=True))
+    job = only_job(whole_application(*events_of(events)), Ending(succeeded=True))
     assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)
     assert sorted({" -> ".join(paths(pair)) for pair in column_pairs([job])}) == columns
 
@@ -321,7 +276,7 @@ def test_edges(events: list[str], inputs: list[str], outputs: list[str], columns
 def test_results(
     events: list[str], ending: Json, result: list[str] | None, adds_only: bool, inputs: list[str], outputs: list[str]
 ) -> None:
-    job = only_job(itertools.starmap(from_line, enumerate(events)), Ending(**ending))
+    job = only_job(events_of(events), Ending(**ending))
     assert job.run.result == (RunResult(*result) if result else None)  # type: ignore[arg-type]
     assert (job.run.id, job.patch_edges) == (APP, adds_only)
     assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)

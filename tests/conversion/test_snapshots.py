@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from airflow_provider_spark_datahub.conversion import (
     retractions,
 )
 from airflow_provider_spark_datahub.conversion.convert import KEPT_EXECUTIONS
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -49,6 +49,8 @@ from tests.conversion.event_logs import (
     query_terminated,
     recorded_events,
 )
+from tests.conversion.recordings import lines_of
+from tests.conversion.short_events import events_of, paths
 from tests.oracles.strict import canonical_violations
 
 MORE = CORPUS.parent / "more_jobs" / "events"
@@ -104,16 +106,11 @@ def removed(taken_back: Iterable[Proposal]) -> set[tuple[str, str]]:
     return added(taken_back)
 
 
-def lines(path: Path) -> list[bytes]:
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) -> None:
     running, reported = converter(), set[tuple[str, str]]()
-    for line in lines(path):
+    for line in lines_of(path.with_name(path.name.removesuffix(".gz"))):
         running.add(line)
         conversion = running.snapshot()
         assert {job.run.result for job in conversion.jobs} <= {None}
@@ -137,8 +134,8 @@ def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", LOGGED)
 def test_a_snapshot_at_any_moment_of_a_streaming_job_is_confirmed_or_removed(name: str) -> None:
-    log = [json.loads(line) for line in lines(RECORDED / f"{name}.ndjson")]
-    events = lines(RECORDED / f"{name}.openlineage.ndjson")
+    log = [json.loads(line) for line in lines_of(RECORDED / f"{name}.ndjson")]
+    events = lines_of(RECORDED / f"{name}.openlineage.ndjson")
     end = edges(converter(events, log).finish(Ending(succeeded=True)))
     last_snapshot = set()
     for known in (*range(0, len(log), len(log) // 9), len(log)):
@@ -152,7 +149,7 @@ def test_a_snapshot_at_any_moment_of_a_streaming_job_is_confirmed_or_removed(nam
 
 
 def test_the_end_is_the_same_with_and_without_snapshots() -> None:
-    events = lines(CORPUS / "events" / "b_multi_sql_hive.ndjson")
+    events = lines_of(CORPUS / "events" / "b_multi_sql_hive.ndjson")
     running = converter()
     for line in events:
         running.add(line)
@@ -173,32 +170,16 @@ def test_a_snapshot_patches_edges_and_has_no_end() -> None:
     assert "endTime" not in job["customProperties"]
 
 
-def test_a_query_that_runs_reads_but_may_fail_to_write() -> None:
-    running = query("START", inputs=[file("/a")], outputs=[file("/z")])
-    job = only(snapshot(STARTED, running))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), [])
-    failed = query("FAIL", second=2, inputs=[file("/a")], outputs=[file("/z")])
-    job = only(snapshot(STARTED, running, failed))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == (file_urns("/a"), [])
+@cases("edges")
+def test_a_snapshot_has_certain_edges(events: list[str], inputs: list[str], outputs: list[str]) -> None:
+    lineage = only(snapshot(STARTED, *events_of(events))).lineage
+    assert (paths(lineage.inputs), paths(lineage.outputs)) == (inputs, outputs)
 
 
 def test_columns_of_a_running_query_are_not_reads() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]}))
     assert only(snapshot(STARTED, query("RUNNING", outputs=[output]))).lineage.inputs == {}
     assert list(only(snapshot(STARTED, query(outputs=[output]))).lineage.inputs) == file_urns("/b")
-
-
-def test_an_rdd_job_may_turn_out_to_list_files_only() -> None:
-    listing = query("START", run_id=QUERY, job="shop.map_partitions", job_type="RDD_JOB", inputs=[file("/a")])
-    assert only(snapshot(STARTED, listing)).lineage.inputs == {}
-    saved = query(run_id=OTHER_QUERY, job="shop.save", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/z")])
-    job = only(snapshot(STARTED, listing, saved))
-    assert (list(job.lineage.inputs), list(job.lineage.outputs)) == ([], file_urns("/z"))
-
-
-def test_an_rdd_job_that_passes_its_input_through_writes_nothing() -> None:
-    mapped = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/a")])
-    assert only(snapshot(STARTED, mapped)).lineage.outputs == {}
 
 
 def test_without_the_applications_name_a_snapshot_is_empty() -> None:
