@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.core import TyperGroup
@@ -14,9 +13,8 @@ from typer.main import get_command
 
 from airflow_provider_spark_datahub.cli import app, load_command
 from tests.cases import cases
-from tests.cli.commands import JOB, run
+from tests.cli.commands import JOB, PROGRAM, ROOT, run, run_apart
 
-ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
 assert isinstance(GROUP, TyperGroup)
@@ -45,10 +43,7 @@ def test_examples_use_options_that_exist(name: str) -> None:
 
 
 def test_the_list_of_commands_imports_none_of_them_and_cuts_no_line() -> None:
-    program = "import sys; from airflow_provider_spark_datahub.cli import app_main; app_main()"
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", program, "--help"], capture_output=True, text=True, check=True
-    )
+    done = run_apart("--help", flags=("-X", "importtime"))
     listed = done.stdout.split("Commands:")[1].split("\n")
     assert {line.split()[0] for line in listed if line.strip()} == set(COMMANDS)
     assert not any(line.endswith("...") for line in listed)
@@ -70,22 +65,14 @@ def test_a_wrong_option_ends_with_2(name: str) -> None:
     assert run(name, "--no-such-option").exit_code == 2
 
 
-def command(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
-    program = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
 )
 def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> None:
-    with command(*arguments) as process:
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -100,11 +87,5 @@ def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> Non
 def test_completion(words: str, position: int, expected: list[str]) -> None:
     environment = {"_SPARK_DATAHUB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
     program = "from airflow_provider_spark_datahub.cli import app; app(prog_name='spark-datahub')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        check=False,
-    )
-    assert set(done.stdout.split()) == set(expected or COMMANDS)
+    completed = run_apart(program=program, env=environment).stdout
+    assert set(completed.split()) == set(expected or COMMANDS)

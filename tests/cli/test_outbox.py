@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Overflow
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cases import cases
-from tests.cli.commands import run
+from tests.cli.commands import run, run_apart
 from tests.delivery.outboxes import outbox_at
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import answering, serving
@@ -109,20 +107,16 @@ app_main()
 @pytest.mark.slow
 def test_a_disk_that_hangs_ends_the_command(outbox: tuple[str, Path]) -> None:
     outbox[1].mkdir()
-    result = subprocess.run(
-        [sys.executable, "-c", _ON_A_DISK_THAT_HANGS, "pending", *map(str, outbox)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    result = run_apart("pending", *outbox, program=_ON_A_DISK_THAT_HANGS)
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.count(f"The disk of {outbox[1]} has not answered for 0 s. Waiting for it.") == 1
     assert result.stderr.endswith("stays in the outbox. Run the command again when the disk is back.\n")
 
 
 @pytest.mark.slow
-def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path) -> None:
+def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+        monkeypatch.delenv(name)
     outbox = tmp_path / "home" / "spark_datahub" / "outbox"
     put(outbox.parent)
     moved = outbox.rename(tmp_path / "moved")
@@ -130,14 +124,9 @@ def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path) ->
     check = f"try:\n    {program}\nexcept SystemExit: pass\nassert not {{'airflow', 'datahub'}} & set(sys.modules)"
 
     def listed(**environment: str) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-        return subprocess.run(
-            [sys.executable, "-c", check, "pending"],
-            env={**clean, "AIRFLOW_HOME": str(tmp_path / "home"), **environment},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        done = run_apart("pending", program=check, env={"AIRFLOW_HOME": str(tmp_path / "home"), **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     assert listed() == ""
     assert "shop  r1" in listed(AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=str(moved))
@@ -264,21 +253,12 @@ def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) 
     assert sink.exists()
 
 
-_COMMAND = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
-
-
 @pytest.mark.slow
 def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     """Airflow warns of a secret that is too short to be masked, on standard output."""
     put(tmp_path)
     connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl"), "extra": {"password": "all"}}
-    done = subprocess.run(
-        [sys.executable, "-c", _COMMAND, "emit", *map(str, outbox), "--json"],
-        env={**os.environ, "AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_apart("emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)})
     assert json.loads(done.stdout)["delivered"] == 1
     assert "too short" in done.stderr
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Manifest
 from tests.backfill.results import write_part
-from tests.cli.commands import JOB, run
+from tests.cli.commands import JOB, run, run_apart
 
 STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
 PATCH = Proposal("dataJob", "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)", "dataJobInputOutput", [], "PATCH")
@@ -145,9 +143,6 @@ def test_one_behaviour_of_all_commands(command: list[object], tmp_path: Path) ->
 @pytest.mark.parametrize("command", ["show", "convert"])
 def test_a_pipe_needs_no_argument_and_nothing_at_all_is_a_wrong_call(command: str) -> None:
     assert run(command, stdin=JOB.read_bytes()).output == run(command, JOB).output
-    program = "from airflow_provider_spark_datahub.cli import app; app()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = run_apart(command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Name a file, or pipe one to standard input.\n"

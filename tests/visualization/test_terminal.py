@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import build_graph, render_terminal
 from airflow_provider_spark_datahub.visualization.terminal import _SHOWN_PROBLEMS
 from tests.cases import cases
+from tests.cli.commands import run_apart
 from tests.visualization.conftest import shown
 
 RUN = "urn:li:dataProcessInstance:r"
@@ -119,4 +118,4 @@ def test_many_upstream_runs_are_folded() -> None:
 def test_rich_is_imported_only_to_draw_in_the_terminal() -> None:
     imported = "from airflow_provider_spark_datahub.visualization import render_json, render_svg"
     code = f"import sys; {imported}; print('rich' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert run_apart(program=code).stdout == "False\n"
