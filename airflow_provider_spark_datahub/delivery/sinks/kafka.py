@@ -100,12 +100,12 @@ class KafkaSink(Sink):
 
         :returns: why going on is useless; ``None`` if it may help.
         """
-        reports = _Reports(record, alone=alone)
+        reports = _Reports(record)
         for numbered in record.pending():
             reports.expect(numbered)
-            failure = client.produce(numbered[1], partial(reports.receive, numbered))
+            failure = client.produce(numbered[1], partial(reports.receive, numbered, is_certain=alone))
             if failure is not None:
-                reports.refuse(numbered, failure)
+                reports.receive(numbered, failure, is_certain=True)
             if reports.failure is not None:
                 return reports.failure
         while client.outstanding and not deadline.expired:
@@ -119,39 +119,27 @@ class _Reports:
     If a later proposal of an entity counted as delivered while an earlier one stays pending, the earlier one would
     overwrite it when it is sent again.
 
-    :param alone: a refusal is about the proposal.
     :ivar failure: why a message was not delivered, if it was not refused; the first one.
     """
 
-    def __init__(self, record: DeliveryRecord, *, alone: bool) -> None:
+    def __init__(self, record: DeliveryRecord) -> None:
         self.failure: Failure | None = None
         self._record = record
-        self._alone = alone
         self._expected: dict[str, deque[NumberedItem]] = defaultdict(deque)
         self._acknowledged: set[int] = set()
 
     def expect(self, numbered: NumberedItem) -> None:
         self._expected[numbered[1].entity_urn].append(numbered)
 
-    def refuse(self, numbered: NumberedItem, failure: Failure) -> None:
-        if failure.kind is FailureKind.REJECTED:
-            self._reject(numbered, failure)
-        else:
-            self.failure = self.failure or failure
-
-    def receive(self, numbered: NumberedItem, failure: Failure | None) -> None:
+    def receive(self, numbered: NumberedItem, failure: Failure | None, *, is_certain: bool) -> None:
+        """Record the report on a proposal. :param is_certain: a refusal is about it, not about others of its batch."""
+        queue = self._expected[numbered[1].entity_urn]
         if failure is None:
             self._acknowledged.add(numbered[0])
-            self._confirm(numbered[1].entity_urn)
-        elif self._alone or failure.kind is not FailureKind.REJECTED:
-            self.refuse(numbered, failure)
-
-    def _reject(self, numbered: NumberedItem, failure: Failure) -> None:
-        self._record.reject(numbered, failure.text)
-        self._expected[numbered[1].entity_urn].remove(numbered)
-        self._confirm(numbered[1].entity_urn)
-
-    def _confirm(self, entity_urn: str) -> None:
-        queue = self._expected[entity_urn]
+        elif failure.kind is not FailureKind.REJECTED:
+            self.failure = self.failure or failure
+        elif is_certain:
+            self._record.reject(numbered, failure.text)
+            queue.remove(numbered)
         while queue and queue[0][0] in self._acknowledged:
             self._record.confirm([queue.popleft()], stored=False)
