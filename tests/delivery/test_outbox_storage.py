@@ -144,24 +144,44 @@ def test_new_files_and_folders_are_private(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
+def hold(patched: pytest.MonkeyPatch, *names: str) -> threading.Event:
+    """Make steps of the disk wait for an event."""
+    goes_on = threading.Event()
+
+    def held(step: Callable[..., object]) -> Callable[..., object]:
+        def wait(*arguments: object) -> object:
+            assert goes_on.wait(HANGS)
+            return step(*arguments)
+
+        return wait
+
+    for name in names:
+        patched.setattr(os, name, held(getattr(os, name)))
+    return goes_on
+
+
+def noted(patched: pytest.MonkeyPatch, *names: str) -> threading.Event:
+    """Return an event that one of these steps of the disk sets at its end."""
+    ended = threading.Event()
+
+    def note(step: Callable[[str], None], path: str) -> None:
+        try:
+            step(path)
+        finally:
+            ended.set()
+
+    for name in names:
+        patched.setattr(os, name, partial(note, getattr(os, name)))
+    return ended
+
+
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What it writes later does not replace something newer.
-    storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
-    sync, unlink = os.fsync, os.unlink
-
-    def hang(descriptor: int) -> None:
-        assert goes_on.wait(HANGS)
-        sync(descriptor)
-
-    def note(path: str) -> None:
-        unlink(path)
-        ended.set()
-
+    storage = LocalStorage(tmp_path)
     (tmp_path / "records").mkdir()
     storage.deadline = Deadline.after(0.2)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", hang)
-        patched.setattr(os, "unlink", note)
+        goes_on, ended = hold(patched, "fsync"), noted(patched, "unlink")
         with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
             storage.write("records/x", [b"older"])
         storage.deadline = None
@@ -176,8 +196,7 @@ def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
 def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, goes_on = LocalStorage(tmp_path), threading.Event()
-    steps: dict[str, Callable[..., None]] = {"unlink": os.unlink, "replace": os.replace}
+    storage = LocalStorage(tmp_path)
     calls: list[Callable[[], None]] = [
         lambda: storage.remove("leases/1"),
         lambda: storage.move("leases/1", "leases/2"),
@@ -187,17 +206,8 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     ]
     storage.write("leases/1", [b"x"])
     storage.write("records/x", [b"oldest"])
-
-    def hanging(name: str) -> Callable[..., None]:
-        def hang(*paths: str) -> None:
-            assert goes_on.wait(HANGS)
-            steps[name](*paths)
-
-        return hang
-
     with monkeypatch.context() as patched:
-        for name in steps:
-            patched.setattr(os, name, hanging(name))
+        goes_on = hold(patched, "unlink", "replace")
         for call in calls:
             storage.deadline = Deadline.after(0.2)
             with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
@@ -214,28 +224,15 @@ def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Probably how a soak lost two attempts: a process gave up a record, and took it again while the disk hung.
-    storage, goes_on, ended = LocalStorage(tmp_path), threading.Event(), threading.Event()
+    storage = LocalStorage(tmp_path)
     storage.write("records/mine", [b"x"])
-    sync, unlink, rmdir = os.fsync, os.unlink, os.rmdir
-
-    def hang(descriptor: int) -> None:
-        assert goes_on.wait(HANGS)
-        sync(descriptor)
-
-    def note(path: str, step: Callable[[str], None]) -> None:
-        try:
-            step(path)
-        finally:
-            ended.set()
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", hang)
+        goes_on = hold(patched, "fsync")
         storage.deadline = Deadline.after(0.2)
         with not_outlasting(0.2), pytest.raises(TimeoutError):
             storage.move("records/mine", "records/nobody")
         (tmp_path / "records/nobody").replace(tmp_path / "records/mine")
-        patched.setattr(os, "unlink", partial(note, step=unlink))
-        patched.setattr(os, "rmdir", partial(note, step=rmdir))
+        ended = noted(patched, "unlink", "rmdir")
         goes_on.set()
         assert ended.wait(HANGS)
         storage.deadline = None
