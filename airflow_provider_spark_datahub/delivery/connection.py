@@ -35,6 +35,24 @@ Reader = Callable[[str, object], Any]
 """
 
 
+def _reader(wanted: str, read: Callable[[object], Any]) -> Reader:
+    """Return the reader of values for which ``read`` does not return ``None``."""
+
+    def reader(key: str, value: object) -> Any:
+        found = read(value)
+        if found is None:
+            raise SinkSettingsError.wrong_type(key, wanted, value)
+        return found
+
+    return reader
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
 class Read:
     """Readers of a connection's extra, and of the usual types in it."""
 
@@ -74,36 +92,10 @@ class Read:
             raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.")
         return number
 
-    @staticmethod
-    def count(key: str, value: object) -> int:
-        """Return a whole number from 0."""
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-        if isinstance(value, str) and value.strip().isdecimal():
-            return int(value)
-        raise SinkSettingsError.wrong_type(key, "a whole number from 0", value)
-
-    @staticmethod
-    def boolean(key: str, value: object) -> bool:
-        """Return true or false."""
-        known = read_boolean(value)
-        if known is None:
-            raise SinkSettingsError.wrong_type(key, "true or false", value)
-        return known
-
-    @staticmethod
-    def text(key: str, value: object) -> str:
-        """Return a text."""
-        if isinstance(value, str):
-            return value
-        raise SinkSettingsError.wrong_type(key, "text", value)
-
-    @staticmethod
-    def mapping(key: str, value: object) -> dict[str, Any]:
-        """Return an object, i.e. a mapping of texts to anything."""
-        if isinstance(value, Mapping):
-            return {str(name): content for name, content in value.items()}
-        raise SinkSettingsError.wrong_type(key, "an object", value)
+    count = staticmethod(_reader("a whole number from 0", _whole))
+    boolean = staticmethod(_reader("true or false", read_boolean))
+    text = staticmethod(_reader("text", lambda value: value if isinstance(value, str) else None))
+    mapping = staticmethod(_reader("an object", lambda value: dict(value) if isinstance(value, Mapping) else None))
 
 
 def give(settings: dict[str, Any], name: str, value: object, place: str) -> None:

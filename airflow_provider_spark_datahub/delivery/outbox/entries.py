@@ -697,15 +697,8 @@ class Outbox:
         """
         old = quarantined.manifest
         items = [item for _, item in quarantined.rejected]
-        manifest = Manifest(
-            old.key,
-            old.connection_id,
-            old.created_ms,
-            content=old.content,
-            spark_succeeded=old.spark_succeeded,
-            created_by=old.created_by,
-        )
-        entry = self._named(manifest.holding(items))
+        counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
+        entry = self._named(replace(old.holding(items), events=None, awaits_retry=False, **counts))
         self.usage.forget()
         self.write(f"requeued from {quarantined.name}", entry, items, check=False)
         self.storage.remove(quarantined.name)

@@ -92,7 +92,7 @@ class ObjectStoreSink(BatchSink):
         except PermissionError as error:
             status, text = CheckStatus.WARNING, f"does not let us read ({shorten(str(error))}); it may let us write"
         except OSError as error:
-            status, text = CheckStatus.BAD, _failure(FailureKind.UNAVAILABLE, error).predicate(self.remedy)
+            status, text = CheckStatus.BAD, _failure(error).predicate(self.remedy)
         advice = "" if status is CheckStatus.GOOD else self.remedy
         return [CheckResult("DataHub", status, f"{self.describe()} {text}", advice)]
 
@@ -117,12 +117,8 @@ class _ObjectWriter:
         self._storage.deadline = replace(self._deadline)
         try:
             self._storage.write(name, [content])
-        except PermissionError as error:
-            return _failure(FailureKind.UNAUTHORISED, error)
-        except FileNotFoundError as error:
-            return _failure(FailureKind.MISCONFIGURED, error)
         except OSError as error:
-            return _failure(FailureKind.UNAVAILABLE, error)
+            return _failure(error)
         log.debug("Wrote %s (%d bytes) as %s", counted(len(proposals), "proposal"), len(content), name)
         return True
 
@@ -130,7 +126,9 @@ class _ObjectWriter:
         pass
 
 
-def _failure(kind: FailureKind, error: OSError) -> Failure:
+def _failure(error: OSError) -> Failure:
+    kind = FailureKind.UNAUTHORISED if isinstance(error, PermissionError) else FailureKind.UNAVAILABLE
+    kind = FailureKind.MISCONFIGURED if isinstance(error, FileNotFoundError) else kind
     return Failure(kind, shorten(str(error)))
 
 
