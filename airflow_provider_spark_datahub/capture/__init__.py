@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         checked_text,
         follow,
     )
-    from .event_log import ATTEMPT_PROPERTY, EventLog, LogFollower, LogLimits, LogObjects, LogPlace
+    from .event_log import ATTEMPT_PROPERTY, EventLog, LogFollower, LogObjects, LogPlace
     from .event_objects import EventObjects, ObjectStore, OpenStore
     from .injection import (
         Injection,
@@ -70,7 +70,7 @@ else:
                 "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace EventSource "
                 "Outcome UNREAD checked_text follow"
             ),
-            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogLimits LogObjects LogPlace",
+            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
                 "Injection LineageInjection ParentRun SparkSubmit event_file event_log_folder inject "

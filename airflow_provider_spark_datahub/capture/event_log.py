@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from airflow_provider_spark_datahub.capture.event_lines import (
     UNREAD,
@@ -32,20 +32,6 @@ from airflow_provider_spark_datahub.printable import counted
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1024 * 1024
-
-
-class _LogFolder(Protocol):
-    """Folder of event logs, whose files have names relative to it."""
-
-    def files(self, names: Collection[str] | None) -> Iterable[str]:
-        """Yield the names of files, and those of folders of rolled logs with a ``/`` at the end.
-
-        :param names: wanted logs, as files spell them; ``None`` for all.
-        :raises OSError: if the folder cannot be listed.
-        """
-
-    def open(self, name: str) -> IO[Any]:
-        """Return a file; opening or reading it raises OSError if it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +79,7 @@ class LogObjects:
     def files(self, names: Collection[str] | None) -> Iterator[str]:
         """Yield the names of the objects. Rolled logs are looked up by name, since a History Server's folder is large.
 
+        :param names: wanted logs, as files spell them; ``None`` for all.
         :raises OSError: if the store does not answer.
         """
         store, found = self._store(), False
@@ -122,6 +109,7 @@ class LogObjects:
 
 LogPlace: TypeAlias = "Path | LogObjects"
 """Folder of event logs: on a disk, or in an object store."""
+_LogFolder: TypeAlias = "_DiskFolder | LogObjects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,23 +242,12 @@ _KEPT_PROPERTIES = re.compile(
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 """Spark property by which an attempt finds its application's log among those of others."""
 _HEAD_LINES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """Limits on reading an event log.
-
-    :param max_event_bytes: longer lines are skipped and never held in memory.
-    :param max_text_chars: how much is kept of a description, a plan or an exception.
-    """
-
-    max_event_bytes: int = 64 * 1024 * 1024
-    max_text_chars: int = 16 * 1024
-
-    @classmethod
-    def of_whole_plans(cls) -> LogLimits:
-        """Return limits that keep the plans of large queries whole: their last node names what they write."""
-        return cls(max_text_chars=1024 * 1024)
+_MAX_EVENT_BYTES = 64 * 1024 * 1024
+"""Longer lines are skipped and never held in memory."""
+_TEXT_CHARS = 16 * 1024
+"""How much is kept of a description, a plan or an exception."""
+_PLAN_CHARS = 1024 * 1024
+"""Likewise if plans are read: the last node of a large plan names what the query writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +272,7 @@ class EventLog:
     ``SparkListenerApplicationStart``. Counts and problems are final after the iteration, which raises no error.
 
     :param application_ids: applications whose logs are read; ``None`` for all.
+    :param reads_plans: keep the plans of large queries whole.
     :param deadline: returns ``True`` when the time is up; called between lines.
     :param attempt: reads only logs with this value of :data:`ATTEMPT_PROPERTY`; ``None`` for all.
     :ivar logs: applications whose logs were found.
@@ -307,7 +285,8 @@ class EventLog:
         folder: LogPlace,
         *,
         application_ids: Collection[str] | None = None,
-        limits: LogLimits | None = None,
+        reads_plans: bool = False,
+        max_event_bytes: int = _MAX_EVENT_BYTES,
         deadline: Callable[[], bool] = lambda: False,
         attempt: str | None = None,
     ) -> None:
@@ -316,7 +295,8 @@ class EventLog:
         self.problems: list[str] = []
         self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
-        self._limits = limits or LogLimits()
+        self._parse = _line_parser(_PLAN_CHARS if reads_plans else _TEXT_CHARS)
+        self._limits = CollectLimits(max_event_bytes, max_quarantined=1)
         self._deadline = deadline
         self._attempt = attempt
 
@@ -337,8 +317,8 @@ class EventLog:
             self.logs.append(application.name)
             collected = CollectedEvents(
                 [_LogPart(application.folder, part) for part in application.parts],
-                _line_parser(self._limits),
-                limits=CollectLimits(self._limits.max_event_bytes, max_quarantined=1),
+                self._parse,
+                limits=self._limits,
                 deadline=self._deadline,
                 unwanted=_is_unwanted,
             )
@@ -432,12 +412,12 @@ def _file_name(application_id: str) -> str:
     return re.sub(r"[.${}'\"]", "_", re.sub(r"[ :/]", "-", application_id)).lower()
 
 
-def _line_parser(limits: LogLimits) -> Callable[[bytes], dict[str, Any]]:
+def _line_parser(max_chars: int) -> Callable[[bytes], dict[str, Any]]:
     """Return a parser that reduces the event of a line, or raises ``BadLineError``; empty for an unwanted event."""
     decode = decoded_event()
 
     def parse(raw: bytes) -> dict[str, Any]:
-        return {} if _is_unwanted(raw) else _reduced(decode(raw), limits.max_text_chars)
+        return {} if _is_unwanted(raw) else _reduced(decode(raw), max_chars)
 
     return parse
 
@@ -494,7 +474,6 @@ class LogFollower:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._limits = LogLimits()
         self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
 
     def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
@@ -514,7 +493,7 @@ class LogFollower:
                 continue
             follower = self._parts.get(name)
             if follower is None:
-                limits = CollectLimits(self._limits.max_event_bytes, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(self._limits), limits)
+                limits = CollectLimits(_MAX_EVENT_BYTES, max_quarantined=0)
+                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(_TEXT_CHARS), limits)
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

@@ -22,7 +22,6 @@ from airflow_provider_spark_datahub.capture import (
     CollectionReport,
     EventLog,
     EventSource,
-    LogLimits,
     Outcome,
     checked_text,
     decompressed,
@@ -86,7 +85,7 @@ class EventConversion:
     def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
         settings = replace(self._settings, capture_from_event_log=True)
-        log = EventLog(folder, limits=LogLimits.of_whole_plans())
+        log = EventLog(folder, reads_plans=True)
         converter: Converter | None = None
         for event in log:
             # Every log begins with this event.

@@ -122,7 +122,7 @@ class SparkEventLog:
         events = capture.EventLog(
             self.folder,
             application_ids=None if attempt else application_ids,
-            limits=capture.LogLimits.of_whole_plans() if converter.reads_plans else None,
+            reads_plans=converter.reads_plans,
             deadline=expired,
             attempt=attempt,
         )

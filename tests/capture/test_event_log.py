@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture import EventLog, LogLimits
+from airflow_provider_spark_datahub.capture import EventLog
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -94,9 +94,9 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
         "executionId": 3,
-        "description": "d" * 30,
+        "description": "d" * 20_000,
         "details": "a stack trace",
-        "physicalPlanDescription": "p" * 30,
+        "physicalPlanDescription": "p" * 20_000,
         "sparkPlanInfo": {"nodeName": "Project"},
         "time": 5,
     }
@@ -107,7 +107,7 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     }
     (tmp_path / "app-1").write_bytes(lines(environment, START, TASK, execution, END))
 
-    events = list(EventLog(tmp_path, limits=LogLimits(max_text_chars=10)))
+    events = list(EventLog(tmp_path))
 
     assert events == [
         {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
@@ -121,8 +121,8 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
         {
             "Event": execution["Event"],
             "executionId": 3,
-            "description": "d" * 10,
-            "physicalPlanDescription": "p" * 10,
+            "description": "d" * 16_384,
+            "physicalPlanDescription": "p" * 16_384,
             "time": 5,
         },
         {"Event": "SparkListenerApplicationEnd", "Timestamp": 2},
@@ -249,7 +249,7 @@ def test_hostile_lines_are_skipped_and_the_others_are_read(tmp_path: Path) -> No
     ]
     (tmp_path / "app-1").write_bytes(lines(START) + b"".join(hostile) + lines(END))
 
-    log = EventLog(tmp_path, limits=LogLimits(max_event_bytes=3000))
+    log = EventLog(tmp_path, max_event_bytes=3000)
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
     (problem,) = log.problems
