@@ -161,10 +161,11 @@ class _SessionFollower(Follower[T]):
         outcome = Outcome.COMPLETE if report.events else Outcome.EMPTY
         if timed_out or self._running:
             outcome = Outcome.TIMED_OUT if timed_out else Outcome.TORN
-        report.end(outcome, f"session {self._events.session_id} in {self._events.path}")
         list(self._file.rest(lambda: True))  # opens the file, and reads nothing of it
+        place = str(self._events.path)
         if bad.outcome is not Outcome.TIMED_OUT:
-            report.end(bad.outcome, f"session {self._events.session_id}: {bad.detail}")
+            outcome, place = bad.outcome, bad.detail
+        report.end(outcome, f"session {self._events.session_id} in {place}")
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
         """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""

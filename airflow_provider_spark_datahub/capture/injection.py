@@ -218,7 +218,8 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
             properties[in_conf] = _extended(submission.effective(in_conf), added)
     class_path = submission.driver_class_path
     if lineage.jar.class_path:
-        entries = ":".join((*submission.effective_driver_class_path(), *lineage.jar.class_path))
+        users = submission.effective_driver_class_path()
+        entries = ":".join((*users, *(path for path in lineage.jar.class_path if path not in users)))
         class_path = entries if class_path is not None else None
         properties.update({} if class_path is not None else {DRIVER_CLASS_PATH: entries})
     private = submission.private | _moved_from_file(submission, transport)

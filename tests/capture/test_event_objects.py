@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,8 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import (
     EventObjects,
-    InjectionError,
-    JarChoice,
-    LineageInjection,
     Outcome,
-    ParentRun,
-    Submission,
     checked_text,
-    inject,
 )
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
 from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower, open_object
@@ -203,30 +197,3 @@ def test_many_objects_are_read_in_parts_and_large_ones_by_ranges(
     for content in (b"", b"abc\ndef", b"12345678"):
         bucket.put("log", content)
         assert open_object(bucket.store, f"{bucket.objects.folder}/log").read() == content
-
-
-# -- injection
-
-
-def _injected(events: str, endpoint: str | None = None, **users: str) -> Iterator[tuple[str, str]]:
-    lineage = LineageInjection(events, JarChoice(), ParentRun("a", "b", "c"), endpoint=endpoint)
-    before = {f"spark.openlineage.transport.{name}": value for name, value in users.items()}
-    submission = inject(Submission(properties=before), lineage).submission
-    assert inject(submission, lineage).submission == submission
-    for name, value in submission.properties.items():
-        if name.startswith("spark.openlineage.transport."):
-            yield name.removeprefix("spark.openlineage.transport."), str(value)
-
-
-def test_the_transport_is_s3_for_an_address_in_a_store() -> None:
-    ours = {"type": "s3", "bucketName": "bucket", "fileNamePrefix": "a/try1.events/"}
-    assert dict(_injected("s3://aws_default@bucket/a/try1.events")) == ours
-    assert dict(_injected("s3a://bucket/a/try1.events", "http://s3:9000")) == {**ours, "endpoint": "http://s3:9000"}
-    assert dict(_injected("s3://bucket/a/try1.events", type="console")) == {
-        "type": "composite",
-        "continueOnFailure": "true",
-        "transports.users.type": "console",
-        **{f"transports.airflow_datahub.{name}": value for name, value in ours.items()},
-    }
-    with pytest.raises(InjectionError, match="cannot write to 'gs://"):
-        dict(_injected("gs://bucket/a/try1.events"))

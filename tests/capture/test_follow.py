@@ -93,12 +93,6 @@ def test_a_file_that_never_appears_is_missing(path: Path, follower: FileFollower
     assert str(path) in follower.report.sentence
 
 
-def test_a_file_that_stays_empty_is_empty(path: Path, follower: FileFollower[bytes]) -> None:
-    path.touch()
-    assert (new(follower), rest(follower)) == ([], [])
-    assert follower.report.outcome is Outcome.EMPTY
-
-
 def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path, follower: FileFollower[bytes]) -> None:
     path.mkdir()
     assert (new(follower), rest(follower)) == ([], [])

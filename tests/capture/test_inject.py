@@ -78,6 +78,9 @@ def test_ours_is_added_to_the_users_own(
     for name in ("jars", "packages", "driver_class_path", "private", "base_properties"):
         expected = others.get(name, job.get(name, {} if name == "base_properties" else None))
         assert getattr(injection.submission, name) == expected, name
+    assert inject(injection.submission, replace(LINEAGE, **lineage)).submission == injection.submission, (
+        "once is enough"
+    )
     flags = (others.get("users_parent", False), others.get("users_transport", False))
     assert (injection.users_parent, injection.users_transport) == flags
 
@@ -113,6 +116,11 @@ def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str]
     with pytest.raises(InjectionError, match=reason) as caught:
         inject(Submission(properties), LINEAGE)
     assert caught.value.reason == str(caught.value)
+
+
+def test_an_address_in_a_store_that_openlineage_cannot_write_to_is_refused() -> None:
+    with pytest.raises(InjectionError, match="cannot write to 'gs://"):
+        inject(Submission(), replace(LINEAGE, events_file="gs://bucket/a/try1.events"))
 
 
 def test_a_value_that_no_command_line_takes_is_refused() -> None:
