@@ -145,15 +145,7 @@ class BoundedAdapter(HTTPAdapter):
         super().__init__(max_retries=0)
         self._deadline = deadline
 
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,  # noqa: ARG002 (the answer is always read here)
-        timeout: float | tuple[float | None, float | None] | None = None,
-        verify: bool | str = True,
-        cert: str | tuple[str, str] | None = None,
-        proxies: dict[str, str] | None = None,
-    ) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *_: object, **options: Any) -> requests.Response:
         """Send a request, and return its answer with the body read.
 
         :raises AnswerError: if the answer does not acknowledge the request.
@@ -163,7 +155,7 @@ class BoundedAdapter(HTTPAdapter):
             raise requests.Timeout("no time is left for the request", request=request)
         request.headers["Accept-Encoding"] = "identity"  # a few compressed bytes may become gigabytes
         started = time.monotonic()
-        response = super().send(request, stream=True, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+        response = super().send(request, **{**options, "stream": True})
         answer = self._read(response, self.largest_answer(request))
         log.debug(
             "%s %s: HTTP %d, %d bytes in %.3f s",

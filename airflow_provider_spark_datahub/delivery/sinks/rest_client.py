@@ -256,28 +256,20 @@ class _GmsAdapter(BoundedAdapter):
         self.traced = False
         self.named_nothing = False
 
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,
-        timeout: object = None,  # noqa: ARG002 (the deadline and the settings decide)
-        verify: bool | str = True,
-        cert: str | tuple[str, str] | None = None,
-        proxies: dict[str, str] | None = None,
-    ) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *_: object, **options: Any) -> requests.Response:
         settings = self._settings
         request.headers.update(settings.headers())
         self.traced = self.traced or _TRACES in (request.url or "")
         # Set for each request: on the session, REQUESTS_CA_BUNDLE would override both.
         if settings.disable_ssl_verification:
-            verify = False
+            options["verify"] = False
         elif settings.ca_certificate_path:
-            verify = settings.ca_certificate_path
+            options["verify"] = settings.ca_certificate_path
         if settings.client_certificate_path:
             key = settings.client_key_path
-            cert = (settings.client_certificate_path, key) if key else settings.client_certificate_path
-        seconds = min(settings.timeout_sec, self._deadline.remaining())
-        response = super().send(request, stream, timeout=seconds, verify=verify, cert=cert, proxies=proxies)
+            options["cert"] = (settings.client_certificate_path, key) if key else settings.client_certificate_path
+        options["timeout"] = min(settings.timeout_sec, self._deadline.remaining())
+        response = super().send(request, **options)
         if settings.emit_mode != "ASYNC_WAIT" or not _TRACE_PARENT.fullmatch(response.headers.get("traceparent", "")):
             # Without this header, the emitter does not parse the body, and cannot fail on an unexpected one.
             response.headers.pop("traceparent", None)
