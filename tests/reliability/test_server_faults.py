@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import failure
+from tests.cases import cases
 from tests.cli.commands import run as command
 from tests.delivery.kafka_target import Target
 from tests.patience import PATIENCE
@@ -92,15 +93,7 @@ def destinations(request: pytest.FixtureRequest, fault: str, monkeypatch: pytest
     return {policy: KafkaDestination(*servers, monkeypatch) for policy in POLICIES}
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("Kafka down", "is not available (127.0.0.1:"),
-        ("registry down", "is not available (its schema registry: "),
-        ("S3 down", "is not available ("),
-        ("S3 bucket gone", "bucket does not exist"),
-    ],
-)
+@cases("server_faults")
 def test_fault(
     fault: str,
     said: str,
