@@ -47,7 +47,6 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
     bin_folder = tmp_path / "spark" / "bin"
     monkeypatch.setenv("SPARK_HOME", str(bin_folder.parent))
     executable(bin_folder / "spark-class", (bin_folder / "spark-submit").read_text())
-    spark.writes("a_csv_join_agg")
     conf = {"spark.my.password": SECRET, "spark.plain": "p"}
     runs = []
     for script in (None, SPARK_SUBMIT_SCRIPT):
@@ -68,7 +67,6 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
 def test_secrets_in_the_users_properties_file_are_handed_over_in_another(spark: FakeSpark, tmp_path: Path) -> None:
     users = tmp_path / "users.conf"
     users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")
-    spark.writes("a_csv_join_agg")
     operator, ti = operator_with_lineage(spark, properties_file=str(users)), TaskInstance()
     execute(operator, context_of(operator, ti))
     (run,) = spark.runs

@@ -28,4 +28,7 @@ def _nothing_goes_on() -> Iterator[None]:
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
-    return FakeSpark(tmp_path, monkeypatch.setenv)
+    """A Spark whose jobs write the same events, unless a test says which."""
+    spark = FakeSpark(tmp_path, monkeypatch.setenv)
+    spark.writes("a_csv_join_agg")
+    return spark

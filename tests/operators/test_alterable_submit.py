@@ -77,7 +77,6 @@ def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
 ) -> None:
     """Both of its injections keep their hands off where there are such properties already: ours."""
     configure_airflows_transport(monkeypatch)
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(
         spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
     )

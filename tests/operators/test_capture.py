@@ -33,6 +33,11 @@ DRIVER_OUTPUT = JOBS.parent / "driver_output"
 WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
 
+@pytest.fixture(autouse=True)
+def _no_events(spark: FakeSpark) -> None:
+    spark.writes_nothing()
+
+
 def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: FakeSpark) -> None:
     spark.logs(LOG)
     report = report_of(operator_with_lineage(spark, capture="event_log"))

@@ -50,7 +50,6 @@ def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
 def test_warn_leaves_undelivered_lineage_in_the_outbox(
     spark: FakeSpark, obstacle: Path, state: TaskState | None
 ) -> None:
-    spark.writes("a_csv_join_agg")
     report = run_try(spark, 1, state, lineage_on_failure="warn")
     assert obstacle.is_file()
     assert report["pending"] == report["proposals"] > 0
@@ -63,7 +62,6 @@ def test_warn_leaves_undelivered_lineage_in_the_outbox(
 def test_the_next_attempt_only_delivers(
     spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str
 ) -> None:
-    spark.writes("a_csv_join_agg")
     with pytest.raises(LineagePendingError, match=f"Spark succeeded, but .*lineage_on_failure={policy}.*sink"):
         run_try(spark, 1, state, lineage_on_failure=policy)
     obstacle.unlink()
@@ -78,7 +76,6 @@ def test_the_next_attempt_only_delivers(
 
 
 def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
-    spark.writes("a_csv_join_agg")
     for number in (1, 2):
         with pytest.raises(LineagePendingError):
             run_try(spark, number, state, max_tries=3, lineage_on_failure="retry")
@@ -91,7 +88,6 @@ def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, 
 def test_the_last_attempt_fails_by_fail_alone_and_a_cleared_task_runs_spark_again(
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
-    spark.writes("a_csv_join_agg")
     if fails:
         with pytest.raises(LineagePendingError):
             run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy)
@@ -107,7 +103,6 @@ def test_the_last_attempt_fails_by_fail_alone_and_a_cleared_task_runs_spark_agai
 def test_a_task_that_is_cleared_after_its_last_attempt_only_delivered_runs_spark_again(
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
-    spark.writes("a_csv_join_agg")
     for number in (1, 2):
         with pytest.raises(LineagePendingError) if number == 1 or fails else nullcontext():
             run_try(spark, number, state, max_tries=1, lineage_on_failure=policy)
@@ -147,7 +142,6 @@ def test_without_a_record_that_only_lineage_is_missing_the_task_does_not_fail(
         raise OSError(28, "No space left on device", str(self))
 
     monkeypatch.setattr(Entry, "update", refuse)
-    spark.writes("a_csv_join_agg")
     report = run_try(spark, 1, TaskState(), lineage_on_failure="retry")
     assert report["pending"] > 0
     assert obstacle.is_file()
@@ -157,7 +151,6 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
     spark: FakeSpark, obstacle: Path, tmp_path: Path
 ) -> None:
     state = TaskState()
-    spark.writes("a_csv_join_agg")
     with pytest.raises(LineagePendingError):
         run_try(spark, 1, state, lineage_on_failure="retry")
     obstacle.unlink()
@@ -168,7 +161,6 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
 
 def test_the_tasks_state_counts_for_the_next_attempt_only(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
     state = TaskState()
-    spark.writes("a_csv_join_agg")
     with pytest.raises(LineagePendingError):
         run_try(spark, 1, state, lineage_on_failure="retry")
     obstacle.unlink()

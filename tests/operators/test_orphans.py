@@ -45,7 +45,6 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
 ) -> None:
     monkeypatch.setattr(earlier, "_ORPHAN_SECONDS", 0.5)
     _, events_file = killed_last_attempt(tmp_path, run_id=RUN_ID, machine="", task_id="build", process=GONE)
-    spark.writes("a_csv_join_agg")
     trap = "trap '' TERM;" if ignores_sigterm else ""
     submit = [*("/bin/bash", "-c", f"{trap} echo; read -t 600 <> <(:)", "spark-submit", "--deploy-mode", deploy_mode)]
     conf = f"spark.openlineage.transport.location={events_file}"
@@ -88,5 +87,4 @@ def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_fol
 
 def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
-    spark.writes("a_csv_join_agg")
     assert report_of(operator_with_lineage(spark))["warnings"] == []

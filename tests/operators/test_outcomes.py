@@ -205,7 +205,6 @@ def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(tmp_pat
 def test_a_failure_in_a_step_of_lineage_is_reported(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    spark.writes("a_csv_join_agg")
 
     def fail(*_: object, **__: object) -> NoReturn:
         raise LineageBugError(f"bug in {step}")
@@ -257,7 +256,6 @@ def test_a_store_of_task_state_that_fails_costs_no_lineage(spark: FakeSpark) -> 
         def get(self, key: str) -> NoReturn:
             raise LineageBugError(key)
 
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark, lineage_on_failure="retry")
     context = context_of(operator)
     context["task_state_store"] = Broken()
@@ -333,7 +331,6 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(spark: FakeSpark, tmp_path: Path, fails: bool) -> None:
     """A process that resumes it has not seen Spark, and only knows how the task ended."""
-    spark.writes("a_csv_join_agg")
     context = context_of(operator_with_lineage(spark))
     execute(context["task"], context)
     resumed: Any = operator_with_lineage(spark)

@@ -152,11 +152,11 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequ
         yield created
 
 
+@pytest.mark.usefixtures("spark")
 def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_lineage(
-    spark: FakeSpark, kubernetes: Sequence[Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kubernetes: Sequence[Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """``reattach_on_restart``: the driver writes into the event file of the attempt that submitted it."""
-    spark.writes("a_csv_join_agg")
     spec = {"sparkVersion": "4.0.1", "mainApplicationFile": "job.py", "driver": {}}
 
     def run(try_number: int) -> TaskInstance:
@@ -191,7 +191,6 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
 def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     spark: FakeSpark, kubernetes: Sequence[Json]
 ) -> None:
-    spark.writes("a_csv_join_agg")
     manifest: dict[str, Any] = {
         "metadata": {"name": "build"},
         "spec": {"sparkVersion": "4.0.1", "sparkConf": USERS, "mainApplicationFile": "job.py", "driver": {}},

@@ -96,7 +96,6 @@ def test_a_drop_in_hands_secrets_over_in_a_file(spark: FakeSpark, one: DropIn, t
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
 def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: FakeSpark, one: DropIn) -> None:
-    spark.writes("a_csv_join_agg")
     operator = ours(one, spark)
     assert isinstance(operator, one.plain)  # type: ignore[arg-type]
     assert operator.template_fields == (*one.plain.template_fields, *operator.lineage_fields)  # type: ignore[attr-defined]
@@ -116,7 +115,6 @@ def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
 def test_a_job_that_fails_raises_what_the_plain_operator_raises(spark: FakeSpark, one: DropIn) -> None:
-    spark.writes("a_csv_join_agg")
     spark.exits(3)
     operator = ours(one, spark)
     context = context_of(operator, TaskInstance(max_tries=1))

@@ -147,7 +147,6 @@ def test_lineage_arguments_come_from_default_args() -> None:
 
 
 def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Path) -> None:
-    spark.writes("a_csv_join_agg")
     (tmp_path / "users.jar").touch()
     operator = operator_with_lineage(
         spark,
@@ -171,7 +170,6 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
 
 
 def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None:
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     for number in (1, 2):
         ti = TaskInstance(try_number=number)
@@ -184,7 +182,6 @@ def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None
 
 def test_a_second_execution_in_one_attempt_is_in_the_report(spark: FakeSpark) -> None:
     """A subclass that calls ``super().execute()`` more than once; the report is that of the last call."""
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     context = context_of(operator)
     for expected in (0, 1):
@@ -211,7 +208,6 @@ def test_switched_off_it_is_the_plain_operator(
 
 
 def test_the_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
-    spark.writes("a_csv_join_agg")
     report = report_of(operator_with_lineage(spark))
     assert report["events"] == 23
     assert (len(report["inputs"]), len(report["outputs"]), report["pending"]) == (2, 1, 0)
@@ -241,7 +237,6 @@ def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, m
         raise AttributeError("no such method in this version")
 
     monkeypatch.setattr(spark_submit, "_watch_output", refuse)
-    spark.writes("a_csv_join_agg")
     context = context_of(operator := operator_with_lineage(spark))
     execute(operator, context)
     assert len(spark.runs) == 1
@@ -253,7 +248,6 @@ def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, m
 def test_datasets_for_openlineage_and_for_datahubs_plugin(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, code: int, beside_the_plugin: bool
 ) -> None:
-    spark.writes("a_csv_join_agg")
     spark.exits(code)
     operator = operator_with_lineage(spark)
     context = context_of(operator)
@@ -331,7 +325,6 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
 
 def test_the_handler_of_a_kill_logs_nothing_of_its_own(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow calls it in the handler of SIGTERM, perhaps amid a line of the log, whose lock is not reentrant."""
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark)
     execute(operator, context_of(operator))
     lineage = operator._task_lineage
@@ -398,7 +391,6 @@ def test_a_timeout_before_the_job_fails_the_task(spark: FakeSpark, monkeypatch: 
 
 
 def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
-    spark.writes("a_csv_join_agg")
     defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir()
     defaults.write_text(
@@ -431,6 +423,7 @@ def test_secrets_in_the_reason_why_lineage_cannot_be_added_are_redacted(
 
 
 def test_secrets_in_the_last_line_of_a_failed_job_are_redacted(spark: FakeSpark) -> None:
+    spark.writes_nothing()
     spark.prints(f"{long_before(SECRET_URL)}\n")
     spark.exits(1)
     reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]
@@ -460,7 +453,6 @@ def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
         real(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", unlink)
-    spark.writes("a_csv_join_agg")
     defaults = Path(spark.jar).parent / "spark/conf/spark-defaults.conf"
     defaults.parent.mkdir()
     defaults.write_text("spark.openlineage.transport.type http\nspark.openlineage.transport.url http://u:p@ol:5000\n")
@@ -473,7 +465,6 @@ def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
 
 @pytest.mark.slow
 def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> None:
-    spark.writes("a_csv_join_agg")
     operator = operator_with_lineage(spark, properties_file="")
     execute(operator, context_of(operator))
     assert "--conf spark.extraListeners=" in spark.runs[0]
@@ -481,7 +472,6 @@ def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> 
 
 @pytest.mark.slow
 def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
-    spark.writes("a_csv_join_agg")
     sink = tmp_path / "sink" / "lineage.jsonl"
     operator = operator_with_lineage(spark, emit_periodically="1")
     context = context_of(operator)
@@ -524,6 +514,7 @@ def test_a_wrong_emit_periodically_costs_the_lineage_and_not_the_task(spark: Fak
 def test_a_job_that_failed_before_spark_started_is_reported_with_its_last_line(
     spark: FakeSpark, code: int, words: str
 ) -> None:
+    spark.writes_nothing()
     spark.prints("starting\nspark-class: No such file\n")
     spark.exits(code)
     reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]

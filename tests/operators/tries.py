@@ -206,6 +206,10 @@ class FakeSpark:
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
         (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(content)
 
+    def writes_nothing(self) -> None:
+        """Let the next runs write no events."""
+        (self._folder / "events").unlink()
+
     def logs(self, event_log: bytes) -> None:
         """Set the Spark event log of the next runs, if they write one."""
         (self._folder / "event-log").write_bytes(event_log)

@@ -155,7 +155,6 @@ def test_a_companys_operator_has_lineage_and_keeps_its_result(
     spark: FakeSpark,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spark.writes("a_csv_join_agg")
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
     one = with_policy(some_dag(datahub_conn_id="datahub_file"), monkeypatch, "SparkSubmitOperator")
     operator: Any = one.get_task("house")
@@ -180,7 +179,6 @@ def test_a_companys_operator_keeps_its_own_way(
     monkeypatch: pytest.MonkeyPatch,
     operator_class: type[SparkSubmitOperator],
 ) -> None:
-    spark.writes("a_csv_join_agg")
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
     defaults = {"datahub_conn_id": "datahub_{{ dag_run.dag_id }}", "enabled": False}
     of_group: Any = {"enabled": True}
@@ -203,7 +201,6 @@ def test_several_jobs_of_one_task_keep_each_others_edges(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    spark.writes("a_csv_join_agg")
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
     with DAG("shop", schedule=None, default_args={"datahub_conn_id": "datahub_file"}) as one:
         RepeatingOperator(task_id="days", application="job.py", name="build")
