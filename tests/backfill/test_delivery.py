@@ -31,7 +31,7 @@ class Receiver(Recording):
         self.batches: list[list[Proposal]] = []
         self.opened = 0
         self.closed = 0
-        self._rejects = rejects
+        self._rejected_urns = rejects
 
     def open(self) -> Receiver:
         self.opened += 1
@@ -39,7 +39,7 @@ class Receiver(Recording):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         for item in record.pending():
-            if self._rejects in item[1].entity_urn:
+            if self._rejected_urns in item[1].entity_urn:
                 record.reject(item, "no such thing")
         before = len(self.arrived)
         super().send(record, deadline)
