@@ -112,6 +112,18 @@ _CONVERTER_NOTES: Mapping[str, str] = {
     "urnAliases": "has no effect: the symlinks in the events are used",
 }
 
+# Names and notes by the prefix of a setting. Without any, it may be the converter's or the listener's.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    _GMS_PREFIX: _GMS_NAMES,
+    _LISTENER_PREFIX: _LISTENER_NAMES,
+    "": {**_LISTENER_NAMES, **_CONVERTER_NAMES},
+}
+_NOTES: Mapping[str, Mapping[str, str]] = {
+    _GMS_PREFIX: _GMS_NOTES,
+    _LISTENER_PREFIX: _LISTENER_NOTES,
+    "": {**_LISTENER_NOTES, **_CONVERTER_NOTES},
+}
+
 _OPEN_ENDED = ("kafka.producer_config.", "kafka.schema_registry_config.")
 _SPEC_KEYS = ("env", "path_alias_list", "path_spec_list", "platformInstance", "platform_instance")
 _INSTANCE_KEYS = {"platformInstance", "platform_instance"}
@@ -159,7 +171,6 @@ class _Translator:
         self._given: list[_GivenSetting] = []
         self._notes: list[str] = []
         self._gms_env: _GivenSetting | None = None
-        self._has_gms_dataset_env = False
         self._specs_spelling = ""
         # platform → alias (empty: the platform itself) → part of the spec → how it was spelled, its value
         self._specs: dict[str, dict[str, dict[str, tuple[str, object]]]] = {}
@@ -176,52 +187,28 @@ class _Translator:
         else:
             yield name, value
 
-    def _is_setting(self, name: str) -> bool:
+    def _is_setting(self, spelling: str) -> bool:
+        prefix, name = _split(spelling)
         # "platform" with a text is a setting without effect; with an object, it holds the path specs.
-        bare = name.removeprefix(_LISTENER_PREFIX)
-        is_known = bare in _LISTENER_NAMES or bare in _LISTENER_NOTES
-        is_known = is_known or name in self._own or name in _CONVERTER_NAMES or name in _CONVERTER_NOTES
-        return is_known and bare != "platform"
+        return spelling in self._own or (name != "platform" and (name in _NAMES[prefix] or name in _NOTES[prefix]))
 
     def add(self, spelling: str, value: object) -> None:
+        prefix, name = _split(spelling)
+        if prefix == _LISTENER_PREFIX:
+            value = self._unescaped(spelling, name, value)
+        group = next((group.rstrip(".") for group in _OPEN_ENDED if name.startswith(group)), name)
         if spelling in self._own:
             self._give(spelling, spelling, value)
-        elif spelling.startswith(_GMS_PREFIX):
-            self._add_gms(spelling, value)
-        elif spelling.startswith(_LISTENER_PREFIX):
-            self._add_listener(spelling, spelling.removeprefix(_LISTENER_PREFIX), self._unescaped(spelling, value))
-        elif not self._take(spelling, spelling, value, _CONVERTER_NAMES, _CONVERTER_NOTES):
-            self._add_listener(spelling, spelling, value)
-
-    def _take(
-        self, spelling: str, name: str, value: object, names: Mapping[str, str], notes: Mapping[str, str]
-    ) -> bool:
-        """Add a setting or its note if the name is known; return whether it is."""
-        if name in names:
-            self._give(names[name], spelling, value)
-        elif name in notes:
-            self._note(spelling, notes[name], value)
-        return name in names or name in notes
-
-    def _add_listener(self, spelling: str, name: str, value: object) -> None:
-        group = next((prefix.rstrip(".") for prefix in _OPEN_ENDED if name.startswith(prefix)), name)
-        if self._take(spelling, group, value, _LISTENER_NAMES, _LISTENER_NOTES):
-            return
-        if not name.startswith("platform."):
-            raise self._unknown(spelling, name)
-        self._add_path_spec(spelling, name, value)
-
-    def _add_gms(self, spelling: str, value: object) -> None:
-        # Spring reads common-dataset-env as commonDatasetEnv.
-        dashed = spelling.removeprefix(_GMS_PREFIX)
-        name = re.sub("-(.)", lambda found: found.group(1).upper(), dashed)
-        if self._take(spelling, name, value, _GMS_NAMES, _GMS_NOTES):
-            self._has_gms_dataset_env |= name == "commonDatasetEnv" and value is not None
-        elif name == "env":
+        elif name in _NAMES[prefix]:
+            self._give(_NAMES[prefix][name], spelling, value)
+        elif group in _NOTES[prefix]:
+            self._note(spelling, _NOTES[prefix][group], value)
+        elif prefix == _GMS_PREFIX and name == "env":
             self._gms_env = _GivenSetting("env", spelling, value) if value is not None else None
+        elif prefix != _GMS_PREFIX and name.startswith("platform."):
+            self._add_path_spec(spelling, name, value)
         else:
-            close = nearest(name, [*_GMS_NAMES, *_GMS_NOTES, "env"])
-            raise _unknown_setting(spelling, _GMS_PREFIX + close if close else None, self._own)
+            raise self._unknown(spelling, prefix, name)
 
     def _add_path_spec(self, spelling: str, name: str, value: object) -> None:
         if name.count(".") < 2:
@@ -257,8 +244,9 @@ class _Translator:
 
     def _finish_gms_env(self, env: _GivenSetting) -> None:
         """Name the flow's cluster after the environment if nothing else does, as GMS does."""
-        given = {setting.name for setting in self._given if setting.value is not None}
-        if not self._has_gms_dataset_env:
+        known = [setting for setting in self._given if setting.value is not None]
+        given = {setting.name for setting in known}
+        if not any(setting.name == "env" and setting.spelling.startswith(_GMS_PREFIX) for setting in known):
             self._give("env", env.spelling, env.value)
         if not given & {"platform_instance", PIPELINE_INSTANCE}:
             cluster = env.value.lower() if isinstance(env.value, str) else env.value
@@ -271,9 +259,8 @@ class _Translator:
         if value is not None:
             self._notes.append(f"{spelling} {note}")
 
-    def _unescaped(self, spelling: str, value: object) -> object:
+    def _unescaped(self, spelling: str, name: str, value: object) -> object:
         r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means ``year=\d+``."""
-        name = spelling.removeprefix(_LISTENER_PREFIX)
         # Values of other settings may be secret: no note may show them.
         has_effect = name in _LISTENER_NAMES or name.startswith("platform.")
         if not has_effect or not isinstance(value, str) or "\\" not in value:
@@ -286,16 +273,24 @@ class _Translator:
         self._note(spelling, f"is read as {text!r}: a backslash is an escape in the Java listener's properties", value)
         return text
 
-    def _unknown(self, spelling: str, name: str) -> SettingsError:
-        if spelling == name and name.startswith("spark."):
+    def _unknown(self, spelling: str, prefix: str, name: str) -> SettingsError:
+        if not prefix and name.startswith("spark."):
             return SettingsError(f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'")
-        of_listener = [*_LISTENER_NAMES, *_LISTENER_NOTES]
-        others = [*self._own] if spelling != name else [*self._own, *_CONVERTER_NAMES, *_CONVERTER_NOTES]
+        elsewhere = [*_NAMES[prefix], *_NOTES[prefix], *(["env"] if prefix == _GMS_PREFIX else [])]
         # Only the listener's names have dots.
-        close = nearest(name, dict.fromkeys([*([] if "." in name else others), *of_listener]))
-        if close and spelling != name and close in of_listener:
-            close = _LISTENER_PREFIX + close
+        own = [] if prefix == _GMS_PREFIX or "." in name else self._own
+        close = nearest(name, dict.fromkeys([*own, *elsewhere]))
+        if close in elsewhere:
+            close = f"{prefix}{close}"
         return _unknown_setting(spelling, close, self._own)
+
+
+def _split(spelling: str) -> tuple[str, str]:
+    """Return the prefix of a setting's name, and the rest of it."""
+    prefix = next(prefix for prefix in _NAMES if spelling.startswith(prefix))
+    name = spelling.removeprefix(prefix)
+    # Spring reads common-dataset-env as commonDatasetEnv.
+    return prefix, re.sub("-(.)", lambda found: found[1].upper(), name) if prefix == _GMS_PREFIX else name
 
 
 def _unknown_setting(spelling: str, close: str | None, own: Collection[str]) -> SettingsError:

@@ -326,14 +326,9 @@ class DatasetMetadata:
         return tuple(facet for detail, facet in facets if detail in settings.dataset_details)
 
     @staticmethod
-    def collect(
-        known: dict[str, tuple[int, JsonObject]], facets: Facets, wanted: tuple[str, ...], index: int
-    ) -> dict[str, tuple[int, JsonObject]]:
-        """Add an event's wanted facets to the known ones and return them; the last facet of a name counts."""
-        for name in wanted:
-            if name in facets and (content := facets[name]):
-                known[name] = index, content
-        return known
+    def collect(facets: Facets, wanted: tuple[str, ...], index: int) -> dict[str, tuple[int, JsonObject]]:
+        """Return the wanted facets of an event that have content."""
+        return {name: (index, content) for name in wanted if (content := facets[name])}
 
     @staticmethod
     def merge(first: _IndexedFacets, second: _IndexedFacets) -> _IndexedFacets:

@@ -410,9 +410,8 @@ class Fold:
         state.lifecycle = lifecycle or state.lifecycle
         state.previous = previous or state.previous
         if self._metadata_facets:
-            state.metadata = (
-                DatasetMetadata.collect(state.metadata or {}, dataset.facets, self._metadata_facets, index) or None
-            )
+            found = DatasetMetadata.collect(dataset.facets, self._metadata_facets, index)
+            state.metadata = (state.metadata or {}) | found or None
         return state
 
     @property
