@@ -96,7 +96,7 @@ def test_most_edges_come_back() -> None:
         for _, before, after in losses(recording):
             lost = {(side, name) for side, name in all_edges - edges(before.jobs) if not name.startswith(NOT_IN_PLANS)}
             missing, restored = missing + len(lost), restored + len(lost & edges(after.jobs))
-    assert restored / missing > 0.8
+    assert restored / missing > 0.95
 
 
 def lost_write() -> tuple[Conversion, Conversion]:
