@@ -314,24 +314,13 @@ class Converter:
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> list[Application]:
         """Return the applications with the queries that only Spark's event log shows, without writes that failed."""
-        applications, logs, symlinks = list(applications), self._logs, self._fold.symlinks
-        logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
-        losses = {id(log): spark_log.lost_executions(log, applications) for log in logs} if final else {}
-        unreported: list[str] = []
-        effective = []
-        for application in applications:
-            log = logged.get(id(application))
-            known = with_effects(application, *(log.without_effect(application.runs) if log is not None else ()))
-            known = known.without_columns_of_changes(spark_log.change_feeds(log) if log is not None else ())
-            if log is not None:
-                lost = losses.get(id(log))
-                if lost == []:
-                    unreported += spark_log.unreported_tables(log, application, symlinks.by_dataset)
-                known = spark_log.merge_log(known, log, lost, symlinks, self._settings)
-            effective.append(known)
-        self.conversion.diagnostics.lost_executions = [execution for lost in losses.values() for execution in lost]
-        self.conversion.diagnostics.unreported_tables = tuple(unreported[:MAX_LISTED])
-        return effective
+        applications = list(applications)
+        if not self._logs:
+            return [with_effects(application).without_columns_of_changes() for application in applications]
+        merged = spark_log.merge_logs(applications, self._logs, self._fold.symlinks, self._settings, final=final)
+        self.conversion.diagnostics.lost_executions = merged.lost
+        self.conversion.diagnostics.unreported_tables = merged.unreported_tables[:MAX_LISTED]
+        return merged.applications
 
     def _coalesced(
         self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True

@@ -139,7 +139,7 @@ def lost(many: int) -> Callable[[], object]:
     }
     logged = LoggedApplication("app", executions=executions)
     reported = application([run(10**6, job="shop.x")])
-    return lambda: merge.lost_executions(logged, [reported])
+    return lambda: merge.merge_logs([reported], [logged], Symlinks(), LineageSettings())
 
 
 def lost_edges(many: int) -> Callable[[], object]:
@@ -152,8 +152,7 @@ def lost_edges(many: int) -> Callable[[], object]:
     settings = LineageSettings(capture_lost_executions=True)
 
     def add() -> Lineage:
-        lost = merge.lost_executions(logged, [reported])
-        merged = merge.merge_log(reported, logged, lost, Symlinks(), settings)
+        (merged,) = merge.merge_logs([reported], [logged], Symlinks(), settings).applications
         return Lineage.of(merged.runs, DatasetNamer(settings, {}), settings, Diagnostics(), with_gaps=True)
 
     return add

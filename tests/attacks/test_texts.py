@@ -27,7 +27,8 @@ from airflow_provider_spark_datahub.conversion.columns.sql import StatementError
 from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
-from airflow_provider_spark_datahub.conversion.spark_log import change_feeds, events_of_application
+from airflow_provider_spark_datahub.conversion.spark_log import events_of_application
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import change_feeds
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import RawEvents

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
-from airflow_provider_spark_datahub.conversion.spark_log.merge import lost_executions
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge_logs
 from tests.conversion import builders
-from tests.conversion.builders import Json
+from tests.conversion.builders import Json, settings
 from tests.conversion.event_logs import (
     QUERY_ID,
     QUERY_RUN,
@@ -25,7 +25,7 @@ RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.
 
 
 def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
-    return [execution for log in logs for execution in lost_executions(log, folded(events).applications())]
+    return merge_logs(folded(events).applications(), logs, Symlinks(), settings()).lost
 
 
 def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:

@@ -11,8 +11,7 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .log import LoggedApplication, SparkLog
-    from .merge import lost_executions, merge_log, unreported_tables
-    from .plan_names import change_feeds
+    from .merge import merge_logs
     from .run_events import events_of_application, unnamed_sources
     from .streaming import coalesce_with_queries
 else:
@@ -20,8 +19,7 @@ else:
         __name__,
         {
             "log": "LoggedApplication SparkLog",
-            "merge": "lost_executions merge_log unreported_tables",
-            "plan_names": "change_feeds",
+            "merge": "merge_logs",
             "run_events": "events_of_application unnamed_sources",
             "streaming": "coalesce_with_queries",
         },

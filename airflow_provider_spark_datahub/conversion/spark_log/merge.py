@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -24,7 +25,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
-from airflow_provider_spark_datahub.conversion.runs.effects import with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.effects import with_effects, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution, moments_of
@@ -35,7 +36,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     PlanColumns,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import CHECKPOINT, CLONE, MERGE, PlanDatasets
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
@@ -56,7 +57,49 @@ _REASON = "it wrote data, but OpenLineage sent no event for it"
 _END_OF_TREE = "\n\n\n"
 
 
-def lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
+class MergedLogs(NamedTuple):
+    """Applications with the queries that only their logs show, and without writes that never happened.
+
+    :param lost: executions that wrote data, and that OpenLineage did not report.
+    :param unreported_tables: tables that other executions read or wrote, and that no event names.
+    """
+
+    applications: list[Application]
+    lost: list[LostExecution]
+    unreported_tables: tuple[str, ...]
+
+
+def merge_logs(
+    applications: Sequence[Application],
+    logs: Sequence[LoggedApplication],
+    symlinks: Symlinks,
+    settings: LineageSettings,
+    *,
+    final: bool = True,
+) -> MergedLogs:
+    """Merge the queries of applications' logs into those that their events report.
+
+    :param symlinks: tables behind paths; those that only the logs show are added.
+    :param final: the applications have ended: executions without an event are lost.
+    """
+    logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
+    losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
+    merged, unreported = [], list[str]()
+    for application in applications:
+        log = logged.get(id(application))
+        if log is None:
+            merged.append(with_effects(application).without_columns_of_changes())
+            continue
+        lost = losses.get(id(log))
+        if lost == []:
+            unreported += _unreported_tables(log, application, symlinks.by_dataset)
+        known = with_effects(application, *log.without_effect(application.runs))
+        known = known.without_columns_of_changes(change_feeds(log))
+        merged.append(_Merge(known, log, lost, symlinks, settings).merged())
+    return MergedLogs(merged, [execution for lost in losses.values() for execution in lost], tuple(unreported))
+
+
+def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
     """Return the executions of an application that wrote data and that OpenLineage did not report.
 
     Micro-batches, refused and failed executions and parts of a reported execution do not count; an execution and its
@@ -82,24 +125,12 @@ def _wrote_data(execution: SqlExecution) -> bool:
     return bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
 
 
-def merge_log(
-    application: Application,
-    logged: LoggedApplication,
-    lost: list[LostExecution] | None,
-    symlinks: Symlinks,
-    settings: LineageSettings,
-) -> Application:
-    """Merge the queries of an application's log into those that its events report.
+class _Merge:
+    """Merge of one application's log into its events.
 
     :param lost: the application's lost executions, whose reasons will say what their plans show; ``None`` while the
         application is running.
-    :param symlinks: tables behind paths; those that only the log shows are added.
     """
-    return _Merge(application, logged, lost, symlinks, settings).merged()
-
-
-class _Merge:
-    """Merge of one application's log into its events."""
 
     def __init__(
         self,
@@ -304,7 +335,7 @@ def _lacks_columns(run: RunState) -> bool:
 _SEPARATOR = re.compile(r"(?:\.db)?/|\.")
 
 
-def unreported_tables(
+def _unreported_tables(
     logged: LoggedApplication, application: Application, symlinks: Mapping[DatasetId, DatasetId]
 ) -> tuple[str, ...]:
     """Return the tables that plans of writing executions name but no event of the application does.
