@@ -120,7 +120,7 @@ class TaskDelivery:
         # An outbox of its own, since the end of the attempt, in another thread, has another deadline.
         outbox = self._connections.outbox(self._options)
         outbox.deadline = deadline
-        lease = Lease.take(outbox.storage, self._group, self._lease_seconds(deadline), run=self._run)
+        lease = Lease.take(outbox.storage, self._group, seconds=self._lease_seconds(deadline), run=self._run)
         if lease is None:
             return
         with lease:
@@ -206,7 +206,7 @@ class TaskDelivery:
         with suppress(OSError):
             self._outbox.deadline = deadline
             seconds = self._lease_seconds(deadline)
-            self._lease = Lease.take(self._outbox.storage, self._group, seconds, run=self._run, delivers=False)
+            self._lease = Lease.take(self._outbox.storage, self._group, seconds=seconds, run=self._run, delivers=False)
         try:
             yield
         finally:

@@ -444,10 +444,10 @@ def test_a_disk_that_refuses_leases_leaves_everything_pending(outbox: Outbox, mo
     for number in range(3):
         put_named(outbox, f"task{number}")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Lease, "take_some", fail)
+    monkeypatch.setattr(Lease, "take", fail)
     drained = drain(outbox, Recording())
     assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 3, 3)
     assert "No space left on device" in next(iter(drained.problems))

@@ -32,7 +32,7 @@ GROUP = ("shop.build-0123", "89abcdef")
 
 
 def taken(storage: LocalStorage, seconds: float = 60.0) -> Lease:
-    lease = Lease.take(storage, GROUP, seconds)
+    lease = Lease.take(storage, GROUP, seconds=seconds)
     assert lease is not None
     return lease
 
@@ -82,7 +82,7 @@ def test_a_taker_that_waits_for_others_gives_up_what_it_cannot_get(tmp_path: Pat
     held = Lease.take(storage, ("shop.build-0123", "89abcdef"))
     assert held is not None
     assert held.name > "leases/many."
-    several = Lease.take_some(storage, [("shop.build-0123", "89abcdef"), ("shop.load-4567", "89abcdef")], 60.0)
+    several = Lease.take(storage, ("shop.build-0123", "89abcdef"), ("shop.load-4567", "89abcdef"))
     assert several is not None
     assert several.groups == {("shop.load-4567", "89abcdef")}
 
@@ -241,13 +241,13 @@ def test_one_lease_for_many_groups_leaves_out_what_others_hold(tmp_path: Path) -
     groups = [(f"shop.{task}-0123", "89abcdef") for task in ("build", "load", "test")]
     held = Lease.take(storage, groups[1])
     assert held is not None
-    several = Lease.take_some(storage, groups, 60.0)
+    several = Lease.take(storage, *groups)
     assert several is not None
     assert several.groups == {groups[0], groups[2]}
     assert [Lease.take(storage, group) is None for group in groups] == [True] * 3
-    assert Lease.take_some(storage, groups, 60.0) is None
+    assert Lease.take(storage, *groups) is None
     held.release()
-    taken = Lease.take_some(storage, groups, 60.0)
+    taken = Lease.take(storage, *groups)
     assert taken is not None
     assert taken.groups == {groups[1]}
     several.release()
@@ -264,7 +264,6 @@ def test_runs_of_a_task_are_delivered_in_turn_but_not_instances_of_one_run(tmp_p
     assert beside is not None
     beside.release()
     assert Lease.take(storage, other, run="second") is None
-    assert Lease.take_some(storage, [other], 60.0) is None
     later = Lease.take(storage, other, run="second", delivers=False)
     assert later is not None
     assert not later.take_turn(Deadline.after(0))

@@ -290,7 +290,7 @@ class Drain:
             chunk = self._next_chunk(waiting)
             try:
                 seconds = max(Lease.SECONDS, 2 * self.limits.entry_seconds)
-                lease = Lease.take_some(self.outbox.storage, chunk, seconds) if chunk else None
+                lease = Lease.take(self.outbox.storage, *chunk, seconds=seconds) if chunk else None
             except OSError as error:
                 log.debug("Skipped %s: %s", counted(_count(chunk), "entry"), error)
                 self.drained.problems[str(error)] = None

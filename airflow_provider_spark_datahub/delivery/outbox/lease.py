@@ -13,7 +13,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -128,26 +128,15 @@ class Lease:
 
     @classmethod
     def take(
-        cls,
-        storage: OutboxStorage,
-        group: _Group,
-        seconds: float = SECONDS,
-        *,
-        run: str = "",
-        delivers: bool = True,
+        cls, storage: OutboxStorage, *groups: _Group, seconds: float = SECONDS, run: str = "", delivers: bool = True
     ) -> Self | None:
-        """Take the lease of a group of entries; return ``None`` if another process holds it.
+        """Take one lease for those groups of entries that are free; return ``None`` if other processes hold all.
 
         :param seconds: time after which other processes ignore it, by the wall clocks of the hosts.
         """
-        name = f"{Folder.LEASES}/{'.'.join(group)}.{secrets.token_hex(8)}.json"
-        return cls(storage, name, frozenset([group]), seconds, Deadline.after(seconds), run, delivers)._taken()
-
-    @classmethod
-    def take_some(cls, storage: OutboxStorage, groups: Iterable[_Group], seconds: float) -> Self | None:
-        """Take one lease for those groups that are free, at the cost of one; return ``None`` if all are held."""
-        name = f"{Naming.LEASE_OF_MANY}{secrets.token_hex(8)}.json"
-        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds))._taken()
+        prefix = f"{Folder.LEASES}/{'.'.join(groups[0])}." if len(groups) == 1 else Naming.LEASE_OF_MANY
+        name = f"{prefix}{secrets.token_hex(8)}.json"
+        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, delivers)._taken()
 
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
@@ -227,7 +216,9 @@ class Lease:
     def _write(self) -> None:
         until = Deadline.after(self.seconds)
         groups = sorted(self.groups) if self.name.startswith(Naming.LEASE_OF_MANY) else []
-        holder = _Holder.this(self._storage, self.seconds, groups, self.run, delivers=self.delivers)
+        process, expires_ms = os.getpid(), round(self._storage.now_ms() + self.seconds * 1000)
+        owner = machine(), process, process_start(process)
+        holder = _Holder(*owner, expires_ms, self.seconds, groups, self.run, self.delivers)
         self._storage.write(self.name, [seal(holder)], sync=False)
         self.until = until
 
@@ -264,7 +255,7 @@ class Lease:
     ) -> Self | None:
         """Take the lease as soon as it is free; return ``None`` if it is not before the deadline."""
         while True:
-            lease = cls.take(storage, group, seconds, run=run)
+            lease = cls.take(storage, group, seconds=seconds, run=run)
             if lease is not None or deadline.expired:
                 return lease
             sleep(_pause(deadline))
@@ -312,12 +303,6 @@ class _Holder(msgspec.Struct):
     groups: list[_Group] = []
     run: str = ""
     delivers: bool = True
-
-    @classmethod
-    def this(cls, storage: OutboxStorage, seconds: float, groups: list[_Group], run: str, *, delivers: bool) -> Self:
-        """Return the content of a lease of this process, from now on."""
-        process, expires_ms = os.getpid(), round(storage.now_ms() + seconds * 1000)
-        return cls(machine(), process, process_start(process), expires_ms, seconds, groups, run, delivers)
 
 
 def _pause(deadline: Deadline) -> float:
