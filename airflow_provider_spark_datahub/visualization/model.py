@@ -196,6 +196,16 @@ class TreeItem:
     attempt: Attempt | None = None
     runs_during: tuple[RunNode, ...] = ()
 
+    @property
+    def shown_attempt(self) -> Attempt | None:
+        """The attempt on the item's line."""
+        return self.attempt or self.run.only_attempt()
+
+    @property
+    def fails(self) -> bool:
+        """Whether the attempt, or the last one of the run, failed."""
+        return (self.attempt or self.run).state == "FAILURE"
+
     def children(self) -> list[TreeItem]:
         """Return the attempts of a run, each with the applications that started during it, then all other runs."""
         if self.attempt is not None:

@@ -154,6 +154,11 @@ class Network:
         return [box for box in self.boxes.values() if box.is_job]
 
     @property
+    def column_edges(self) -> int:
+        """The number of pairs of columns whose values or rows go from one to the other."""
+        return sum(len({source.column for source in column.sources}) for box in self.datasets for column in box.columns)
+
+    @property
     def job_count(self) -> int:
         """The number of different jobs."""
         return len({box.urn for box in self.jobs})

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cache, partial
-from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Template
@@ -22,7 +21,7 @@ from markupsafe import Markup, escape
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, TreeItem
-from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless, harmless_lines
+from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
     Box,
     ColumnSource,
@@ -122,6 +121,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
     nothing = f"Nothing to show: {shown.why_nothing()}"
     if shown.roots:
         nothing = "No job among these proposals reads or writes anything."
+    names = {run.urn: run.title()[1] for run in shown.runs()}
     page: str = _template().render(
         title=frame.title or _title(shown, network),
         policy=Markup(page_policy(frame)),
@@ -131,13 +131,14 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         network=network,
         frame=frame,
         zone=zone,
-        counts=_counts(shown, network),
-        tree=_tree(shown, zone),
+        tree=_tree(shown),
+        failure=_failure(map(TreeItem, shown.roots)),
+        upstream_names=lambda run: [names[urn] for urn in run.upstreams if urn in names],
         is_drawn=graph is not None,
         drawing=Markup(render_svg(network, inside_page=True)) if network.boxes else "",
         colours=platform_colours(network),
         nothing=frame.empty or nothing,
-        tables=_Tables(network).shown(),
+        tables=_Tables(network),
         has_indirect=any(
             source.is_indirect for box in network.datasets for column in box.columns for source in column.sources
         ),
@@ -148,8 +149,17 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
 
 @cache
 def _template() -> Template:
-    page = template("page.html", counted=counted, lines=harmless_lines, name=_breakable)
-    page.globals.update(known_states=_STATES.split(), most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
+    page = template(
+        "page.html",
+        counted=counted,
+        lines=harmless_lines,
+        name=_breakable,
+        first_of=_first_of,
+        duration=format_duration,
+    )
+    page.globals.update(known_states=_STATES.split(), longest_state=_LONGEST_STATE, is_web=_is_web)
+    page.globals.update(most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
+    page.globals.update(most_upstreams=MOST_UPSTREAMS, most_jobs=_MOST_JOBS)
     return page
 
 
@@ -181,69 +191,28 @@ def _title(graph: Graph, network: Network) -> str:
     return f"Lineage of {_first_of(names, 2)}" if names else "Nothing to show"
 
 
-def _counts(graph: Graph, network: Network) -> Markup:
-    edges = [{source.column for source in column.sources} for box in network.datasets for column in box.columns]
-    counts = [(network.job_count, "job"), (len(network.datasets), "dataset"), (sum(map(len, edges)), "column edge")]
-    said = [counted(count, name) for count, name in counts if count]
-    runs = [_fails(TreeItem(run)) for run in graph.runs()]
-    bad = Markup('<a class="bad" href="#{}">{}</a>')
-    if runs:
-        said.insert(0, counted(len(runs), "run"))
-    if any(runs):
-        said[0] += ", " + bad.format("failed", f"{sum(runs)} failed")
-    if graph.problems:
-        said.append(bad.format("problems", counted(len(graph.problems), "problem")))
-    return Markup(" · ").join(said)
-
-
-def _fails(item: TreeItem) -> bool:
-    return (item.attempt or item.run).state == "FAILURE"
-
-
 def _failure(roots: Iterable[TreeItem]) -> TreeItem | None:
     """Return the origin of the first failure: the deepest failed attempt or run below the first failed run."""
     waiting, failure = deque(roots), None
     while waiting and not failure:
         item = waiting.popleft()
-        if _fails(item):
+        if item.fails:
             failure = item
         waiting.extend(item.children())
-    while failure and (below := next(filter(_fails, failure.children()), None)):
+    while failure and (below := next((child for child in failure.children() if child.fails), None)):
         failure = below
     return failure
 
 
-def _tree(graph: Graph, zone: tzinfo) -> Iterator[dict[str, Any] | None]:
-    """Yield the rows of the run tree; ``None`` after the last one below a row that opens a level."""
-    names = {run.urn: run.title()[1] for run in graph.runs()}
-    failure = _failure(map(TreeItem, graph.roots))
+def _tree(graph: Graph) -> Iterator[tuple[TreeItem, bool] | None]:
+    """Yield the items of the run tree, each with whether it opens a level; ``None`` after the last one of a level."""
     # A stack, not a recursion: the proposals decide how deep the tree is.
     waiting: list[TreeItem | None] = [TreeItem(root) for root in reversed(graph.roots)]
     while waiting:
         item = waiting.pop()
-        if item is None:
-            yield None
-            continue
-        run, attempt, children = item.run, item.attempt or item.run.only_attempt(), item.children()
-        kind, name, note = run.title()
-        facts = [format_duration(attempt.duration), format_time(attempt.started, zone=zone)] if attempt else []
-        if not item.attempt:
-            facts.append(f"{len(run.inputs)} in, {len(run.outputs)} out" if run.inputs or run.outputs else "")
-            waited = [names[urn] for urn in run.upstreams if urn in names]
-            facts.append(f"after {_first_of(waited, MOST_UPSTREAMS)}" if waited else "")
-        yield {
-            "item": item,
-            "kind": kind,
-            "name": name,
-            "note": note if not item.attempt else "",
-            "link": run.external_url if _is_web(run.external_url or "") else "",
-            "state": harmless(attempt.state)[:_LONGEST_STATE] if attempt else "",
-            "facts": " · ".join(filter(None, facts)),
-            "failed": item == failure,
-            "opens": bool(children),
-        }
-        if children:
-            waiting += [None, *reversed(children)]
+        children = item.children() if item else []
+        yield (item, bool(children)) if item else None
+        waiting += [None, *reversed(children)] if children else []
 
 
 def _is_web(url: str) -> bool:
@@ -277,31 +246,19 @@ class _Tables:
         self.labels = {
             column.key: f"{box.title}.{column.name or '*'}" for box in network.datasets for column in box.columns
         }
-        self.writers: dict[str, list[str]] = {}
-        self.readers: dict[str, list[str]] = {}
+        self.writers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
+        self.readers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
         for source, target in network.links:
-            self.writers.setdefault(target, []).append(source)
-            self.readers.setdefault(source, []).append(target)
+            if network.boxes[source].is_job:
+                self.writers[target].append(network.boxes[source].full)
+            else:
+                self.readers[source].append(network.boxes[target].full)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def boxes(self) -> list[Box]:
         """Return the tables in the direction of the data: from left to right in the drawing."""
-        corners = self.network.layout.corners
-        return [
-            {"box": box, "facts": self._facts(box), "rows": self._rows(box)}
-            for box in sorted(self.network.datasets, key=lambda box: corners[box.key])
-        ]
+        return sorted(self.network.datasets, key=lambda box: self.network.layout.corners[box.key])
 
-    def _facts(self, box: Box) -> str:
-        count = sum(bool(column.name) for column in box.columns)
-        sides = (("written by", self.writers.get(box.key, ())), ("read by", self.readers.get(box.key, ())))
-        jobs = [
-            f"{how} {_first_of([self.network.boxes[job].full for job in keys], _MOST_JOBS)}"
-            for how, keys in sides
-            if keys
-        ]
-        return " · ".join([counted(count, "column"), *jobs])
-
-    def _rows(self, box: Box) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
+    def rows(self, box: Box) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
         """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.
 
         The last row, without a column, has the sources of every column, if there are any.
@@ -318,7 +275,7 @@ class _Tables:
 
     def _sources(self, box: Box, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
         """Yield sources by column; with their statements, or else their jobs, unless there is only one of them."""
-        writers = self.writers.get(box.key, ())
+        writers = self.writers[box.key]
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:
             by_column.setdefault(source.column, []).append(source)
