@@ -15,7 +15,7 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
+from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, swapped
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
 if TYPE_CHECKING:
@@ -154,20 +154,17 @@ class _ChildLauncher:
 
     @contextmanager
     def _launching(self, folder: ExitStack, changes: Mapping[str, str | None]) -> Iterator[None]:
-        operator, env = self._operator, getattr(self._operator, "env", None)
-        before = {name: os.environ.get(name) for name in changes}
+        env, before = getattr(self._operator, "env", None), {name: os.environ.get(name) for name in changes}
         with folder:
-            _change_environment(changes)
-            if operator is not None and isinstance(env, dict):
+            if isinstance(env, dict):
                 # BashOperator may give its process only the variables of ``env``.
-                merged = {**env, **changes}
-                vars(operator)["env"] = {name: value for name, value in merged.items() if value is not None}
+                merged = {name: value for name, value in {**env, **changes}.items() if value is not None}
+                folder.enter_context(swapped(self._operator, env=merged))
+            _change_environment(changes)
             try:
                 yield
             finally:
                 _change_environment(before)
-                if operator is not None and isinstance(env, dict):
-                    vars(operator)["env"] = env
 
     def stop(self) -> None:
         if self._operator is not None:
@@ -191,16 +188,10 @@ class _PySparkLauncher(_ChildLauncher):
         # The operator sets a master itself, so that SPARK_REMOTE has no effect.
         return "SPARK_REMOTE", ""
 
-    @contextmanager
-    def _connected(self, remote: str) -> Iterator[None]:
+    def _connected(self, remote: str) -> AbstractContextManager[None]:
         operator: Any = self._operator
-        users = operator.config_kwargs
         # ``config_kwargs`` override the connection's properties.
-        operator.config_kwargs = {**(users or {}), "spark.remote": remote}
-        try:
-            yield
-        finally:
-            operator.config_kwargs = users
+        return swapped(operator, config_kwargs={**(operator.config_kwargs or {}), "spark.remote": remote})
 
 
 def _change_environment(changes: Mapping[str, str | None]) -> None:

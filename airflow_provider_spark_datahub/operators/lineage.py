@@ -35,6 +35,17 @@ _STOP_SECONDS = 10.0
 _SUBMITTED = "spark_datahub_submitted"
 
 
+@contextmanager
+def swapped(operator: Any, **values: object) -> Iterator[None]:
+    """Give an operator other values of its attributes while the body runs."""
+    users = {name: getattr(operator, name) for name in values}
+    vars(operator).update(values)
+    try:
+        yield
+    finally:
+        vars(operator).update(users)
+
+
 class SubmissionLauncher(ABC):
     """Launcher of one Spark job by a call that has Spark properties, such as ``spark-submit``."""
 
@@ -63,12 +74,10 @@ class SubmissionLauncher(ABC):
 
         The user's objects stay untouched.
         """
-        users = {name: getattr(self._operator, name) for name in values}
-        vars(self._operator).update(values)
         try:
-            yield
+            with swapped(self._operator, **values):
+                yield
         finally:
-            vars(self._operator).update(users)
             if file is not None:
                 file.remove()
 

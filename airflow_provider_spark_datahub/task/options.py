@@ -141,29 +141,14 @@ ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
 
 @dataclass(frozen=True, slots=True)
 class LineageOptions:
-    """Options of one attempt, resolved and checked.
+    """Options of one attempt, resolved and checked, as :data:`OPTIONS` describes them; ``None`` switches one off.
 
-    :param connection: id of the connection to DataHub.
-    :param settings: settings of the converter.
-    :param on_failure: effect on the task if Spark succeeded and its lineage was not delivered.
-    :param events_location: absolute folder of the event files, on the machine of the driver.
-    :param events_store: URI of the folder for events in an object store, which is used instead; ``None`` if there is
-        none. The Sparks that a task starts below itself write to the folder nevertheless.
-    :param outbox_location: absolute path of the outbox, or its URI in an object store.
-    :param timeout: seconds after Spark's end within which all lineage steps must finish.
-    :param openlineage_jar: path, URI, Maven coordinate or ``provided``; empty for the default jar.
+    :param settings: the option ``lineage``.
+    :param events_location: folder of the event files, also of the Sparks below a task if events go to a store.
+    :param events_store: URI of the folder for events in an object store.
+    :param outbox_limits: ``None`` for the defaults.
     :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub warm`` made none.
-    :param event_log_connection: id of the connection that reads the job's own Spark event log in S3; empty for the
-        store's own defaults; ``None`` if such a log is not read.
-    :param connect_events: event file of the Spark Connect server that tasks connect to; ``None`` if there is none.
-    :param outbox_limits: limits of the outbox; ``None`` for the defaults.
-    :param openlineage_connection: id of the connection to a backend that also gets the raw events; ``None`` if there
-        is none.
-    :param emit_periodically: seconds between two deliveries while the job runs; ``None`` to deliver only at its end.
-    :param capture: where lineage comes from: OpenLineage's listener, Spark's own event log, or (``auto``) the listener,
-        and the log of a job that the listener did not see.
-    :param on_orphan: what happens to the spark-submit that an earlier, killed attempt left running on this machine.
-    :param datahub_url: address of DataHub's UI; empty to derive it from the connection.
+    :param event_log_connection: empty for the store's own defaults; ``None`` if a log in S3 is not read.
     :param notes: messages for the user about options that are accepted without effect.
     """
 
@@ -213,7 +198,7 @@ class LineageConfiguration:
             close = nearest(name, ARGUMENTS)
             raise OptionError(f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else ""))
         events, text = arguments.get("events_location"), partial(self._given, arguments)
-        mode = cast("_CaptureMode", self._one_of(_CaptureMode, "capture", text("capture")))
+        mode: _CaptureMode = self._one_of(_CaptureMode, "capture", arguments)
         settings, notes = self._settings(arguments.get("lineage"))
         settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
         return LineageOptions(
@@ -222,9 +207,7 @@ class LineageConfiguration:
             openlineage_connection=text("openlineage_conn_id") or None,
             settings=settings,
             notes=tuple(notes),
-            on_failure=cast(
-                "_FailurePolicy", self._one_of(_FailurePolicy, "lineage_on_failure", text("lineage_on_failure"))
-            ),
+            on_failure=self._one_of(_FailurePolicy, "lineage_on_failure", arguments),
             events_location=self.events_location(events),
             events_store=self._uri("events", events),
             connect_events=Path(file).expanduser() if (file := text("connect_events")) else None,
@@ -234,7 +217,7 @@ class LineageConfiguration:
             openlineage_jar=text("openlineage_jar"),
             emit_periodically=self._period(arguments.get("emit_periodically")),
             capture=mode,
-            on_orphan=cast("_OrphanPolicy", self._one_of(_OrphanPolicy, "on_orphan", text("on_orphan"))),
+            on_orphan=self._one_of(_OrphanPolicy, "on_orphan", arguments),
             class_archives=folder if (folder := self.class_archives).is_dir() else None,
             event_log_connection=self._event_log_connection(events),
         )
@@ -322,7 +305,8 @@ class LineageConfiguration:
     def _text(self, option: str) -> str:
         return self.read(option) or OPTIONS[option].default
 
-    def _one_of(self, values: Any, option: str, value: str) -> str:
+    def _one_of(self, values: Any, option: str, arguments: Mapping[str, Any]) -> Any:
+        value = self._given(arguments, option)
         if value not in get_args(values):
             raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
         return value
