@@ -4,7 +4,7 @@ import gzip
 import json
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from airflow_provider_spark_datahub.capture import EventLog
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -23,6 +24,16 @@ TERMINATED = {"Event": f"{STREAMING}QueryTerminatedEvent", "id": "i", "runId": "
 
 def lines(*events: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+
+
+LINES = {
+    "START": lines(START),
+    "END": lines(END),
+    "TASK": lines(TASK),
+    "TERMINATED": lines(TERMINATED),
+    "TORN": lines(END)[:-9],
+    "CRC": b"crc\0\0\0\2",
+}
 
 
 def zstd_frames(content: bytes) -> bytes:
@@ -129,65 +140,30 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("compress", [bytes, zstd_frames], ids=["plain", "zstd"])
-def test_rolled_log_is_read_in_the_order_of_its_numbers(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    suffix = ".zstd" if compress is zstd_frames else ""
-    folder = tmp_path / "eventlog_v2_app-1"
-    folder.mkdir()
-    (folder / "appstatus_app-1").touch()
-    (folder / ".appstatus_app-1.crc").write_bytes(b"crc\0\0\0\2")
-    contents = {1: lines(START), 2: lines(TASK, TERMINATED), 10: lines(END)}
-    for index, content in contents.items():
-        (folder / f"events_{index}_app-1{suffix}").write_bytes(compress(content))
+@cases("capture")
+def test_the_logs_of_a_folder_are_found_and_read(
+    tmp_path: Path,
+    files: dict[str, list[str] | None],
+    ids: list[str] | None,
+    events: list[str],
+    logs: list[str],
+    problems: list[str],
+) -> None:
+    for name, content in files.items():
+        path = tmp_path / name
+        (path if content is None else path.parent).mkdir(exist_ok=True)
+        if content is not None:
+            text = b"".join(LINES[line] for line in content if line != "CUT")
+            text = zstd_frames(text) if name.endswith(".zstd") else text
+            path.write_bytes(text[:-5] if "CUT" in content else text)
 
-    log = EventLog(tmp_path)
+    log = EventLog(tmp_path, application_ids=ids)
 
-    assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent", "ApplicationEnd"]
-    assert log.complete
-
-
-def test_compacted_file_replaces_those_up_to_its_number(tmp_path: Path) -> None:
-    folder = tmp_path / "eventlog_v2_app-1"
-    folder.mkdir()
-    parts: dict[str, dict[str, Any]] = {
-        "events_1_app-1": START,
-        "events_2_app-1": TERMINATED,
-        "events_2_app-1.compact": START,
-        "events_3_app-1": END,
-        "appstatus_app-1": TASK,
-    }
-    for name, event in parts.items():
-        (folder / name).write_bytes(lines(event))
-
-    assert names(EventLog(tmp_path)) == ["ApplicationStart", "ApplicationEnd"]
-
-
-def test_log_of_a_killed_driver_is_read_and_reported_as_incomplete(tmp_path: Path) -> None:
-    (tmp_path / "app-1.inprogress").write_bytes(lines(START, TERMINATED) + b'{"Event":"SparkListenerApplicationEn')
-    folder = tmp_path / "eventlog_v2_app-2"
-    folder.mkdir()
-    (folder / "appstatus_app-2.inprogress").touch()
-    (folder / "events_1_app-2.zstd").write_bytes(zstd_frames(lines(START, TERMINATED, END))[:-5])
-
-    log = EventLog(tmp_path)
-
-    assert names(log) == ["ApplicationStart", "StreamingQueryListener$QueryTerminatedEvent"] * 2
-    assert [problem.partition(":")[0] for problem in log.problems] == [
-        "the Spark event log of app-1 was not closed",
-        "the Spark event log of app-2 was not closed",
-    ]
-
-
-def test_codec_that_cannot_be_read_is_a_problem_that_says_what_to_set(tmp_path: Path) -> None:
-    (tmp_path / "app-1.lzf").write_bytes(b"ZV")
-    (tmp_path / "app-2").write_bytes(lines(START, END))
-
-    log = EventLog(tmp_path)
-
-    assert names(log) == ["ApplicationStart", "ApplicationEnd"]
-    (problem,) = log.problems
-    assert "lzf" in problem
-    assert "spark.eventLog.compress=false" in problem
+    assert [event["Event"] for event in log] == [json.loads(LINES[name])["Event"] for name in events]
+    assert log.logs == logs
+    assert log.complete == bool(logs and not problems)
+    for problem, said in zip(problems, log.problems, strict=True):
+        assert problem in said
 
 
 @pytest.mark.parametrize("codec", ["lz4", "snappy"])
@@ -256,21 +232,6 @@ def test_hostile_lines_are_skipped_and_the_others_are_read(tmp_path: Path) -> No
     assert problem.startswith("6 lines of the Spark event log of app-1 skipped, the first in line 2")
 
 
-def test_only_logs_of_the_wanted_applications_are_read(tmp_path: Path) -> None:
-    for name in ("app-1", "app-11", "app-2_1.zstd", "app-2_2.inprogress", "spark-app.3", ".app-1.crc"):
-        content = lines(START)
-        (tmp_path / name).write_bytes(zstd_frames(content) if name.endswith(".zstd") else content)
-    for folder in ("eventlog_v2_local-9", "eventlog_v2_local-8"):
-        (tmp_path / folder).mkdir()
-
-    log = EventLog(tmp_path, application_ids=["app-1", "APP-2", "local-9"])
-
-    assert names(log) == ["ApplicationStart"] * 3
-    assert log.logs == ["app-1", "app-2_1", "app-2_2", "local-9"]
-    (problem,) = log.problems
-    assert "app-2_2 was not closed" in problem
-
-
 def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
     (tmp_path / "app-1").write_bytes(lines(START, *[TASK] * 10, END))
     (tmp_path / "app-2").write_bytes(lines(START, END))
@@ -283,12 +244,11 @@ def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
     assert not log.complete
 
 
-def test_a_folder_without_a_log_is_not_complete(tmp_path: Path) -> None:
-    for folder, problems in ((tmp_path, 0), (tmp_path / "missing", 1)):
-        log = EventLog(folder)
-        assert list(log) == []
-        assert not log.complete
-        assert len(log.problems) == problems
+def test_a_folder_that_is_missing_is_a_problem(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "missing")
+    assert list(log) == []
+    assert not log.complete
+    assert len(log.problems) == 1
 
 
 @pytest.mark.slow
