@@ -30,3 +30,12 @@ def test_options_override_their_properties() -> None:
     assert by_option.effective_repositories() == ("https://one", "https://two")
     assert by_conf.effective_driver_class_path() == ("/conf/*",)
     assert by_option.effective_driver_class_path() == ("/opt", "/lib/*")
+
+
+@cases("capture")
+def test_the_setting_that_switches_the_listener_off_is_named(
+    properties: dict[str, object], env: dict[str, str], by: str | None
+) -> None:
+    assert Submission(properties).disabled_by(env) == by
+    defaults = {name: str(value) for name, value in properties.items()}
+    assert Submission(base_properties=defaults).disabled_by(env) == by
