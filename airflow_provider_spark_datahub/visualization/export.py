@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -57,7 +57,7 @@ def template(name: str, /, **filters: Callable[..., object]) -> Template:
 
 @cache
 def _drawing() -> Template:
-    drawing = template("network.svg", px="{:g}".format)
+    drawing = template("network.svg", px="{:g}".format, counted=counted)
     drawing.globals.update(margin=_MARGIN, line=_LINE, head=DATASET_HEIGHT, row=COLUMN_HEIGHT, states=_STATES)
     drawing.globals.update(styles=Markup(read_asset("network.css")))
     return drawing
@@ -70,34 +70,20 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     """
     width = round(network.layout.width) + 2 * _MARGIN
     height = bottom = round(network.layout.height) + 2 * _MARGIN
-    colours = platform_colours(network)
-    legend: list[tuple[str, int, int]] = []
-    failures: list[str] = []
+    colours, failures = platform_colours(network), [] if inside_page else _failures(network, width)
     if not inside_page:
-        legend, failures = list(_legend(colours)), _failures(network, width)
-        height += _LINE * (bool(legend) + len(failures))
+        height += _LINE * (bool(colours) + len(failures))
     return _drawing().render(
         network=network,
         inside_page=inside_page,
         width=width,
         height=height,
         bottom=bottom,
-        summary=f"Lineage of {counted(network.job_count, 'job')} and {counted(len(network.datasets), 'dataset')}",
         edges=_edges(network),
         column_edges=_column_edges(network) if network.unfolded else (),
         colours=colours,
-        legend=legend,
         failures=failures,
     )
-
-
-def _legend(colours: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
-    """Yield each platform with its colour and its place from the left."""
-    x = _MARGIN
-    for platform, colour in colours.items():
-        name = harmless(platform)
-        yield name, colour, x
-        x += 30 + 7 * len(name)
 
 
 def _failures(network: Network, width: int) -> list[str]:
