@@ -254,68 +254,55 @@ def _kept(version: AspectVersion, reason: str) -> _KeptProposal:
 
 
 @dataclass(slots=True)
-class _Patch:
-    """Several patches as one, with each path once: the last operation on a path wins."""
+class _Aspect:
+    """The last whole version of an aspect, and the patches after it as one.
 
-    version: AspectVersion | None = None
+    :param last: the last patch.
+    :param operations: those of the patches by path: the last operation on a path wins.
+    """
+
+    whole: AspectVersion | None = None
+    last: AspectVersion | None = None
     operations: dict[str, Any] = field(default_factory=dict)
     keys: Any = None
 
     def add(self, version: AspectVersion) -> None:
+        if version.change_type == "PATCH":
+            self.patch(version)
+        else:
+            self.whole, self.last, self.operations, self.keys = version, None, {}, None
+
+    def patch(self, version: AspectVersion) -> None:
         """Add the operations of a patch, or all edges of a whole version."""
-        self.version = version
         content = msgspec.json.decode(version.content)
         if version.change_type != "PATCH":
             content = edge_patch(content)
         elif isinstance(content, dict):
-            self.keys = content["arrayPrimaryKeys"]
-            content = content["patch"]
-        self._set(content)
+            self.keys, content = content["arrayPrimaryKeys"], content["patch"]
+        self.join(version, content)
 
-    def join(self, later: _Patch) -> None:
-        self._set(later.operations.values())
-        self.version = later.version or self.version
-
-    def _set(self, operations: Iterable[Any]) -> None:
+    def join(self, last: AspectVersion | None, operations: Iterable[Any]) -> None:
         for operation in operations:
             self.operations.pop(operation["path"], None)
             self.operations[operation["path"]] = operation
-
-    def kept(self) -> Iterator[_KeptProposal]:
-        if self.version is None or not self.operations:
-            return
-        operations: Any = list(self.operations.values())
-        if self.keys is not None:
-            operations = {"arrayPrimaryKeys": self.keys, "patch": operations}
-        content = msgspec.json.encode(operations)
-        yield _kept(self.version._replace(change_type="PATCH", content=content), ADDED)
-
-
-@dataclass(slots=True)
-class _Aspect:
-    """The last whole version of an aspect, and the patches after it."""
-
-    whole: AspectVersion | None = None
-    added: _Patch = field(default_factory=_Patch)
-
-    def add(self, version: AspectVersion) -> None:
-        if version.change_type == "PATCH":
-            self.added.add(version)
-        else:
-            self.whole, self.added = version, _Patch()
+        self.last = last or self.last
 
     def kept(self) -> Iterator[_KeptProposal]:
         if self.whole is not None:
             yield _kept(self.whole, LATEST)
-        yield from self.added.kept()
+        if self.last is None or not self.operations:
+            return
+        operations: Any = list(self.operations.values())
+        if self.keys is not None:
+            operations = {"arrayPrimaryKeys": self.keys, "patch": operations}
+        yield _kept(self.last._replace(change_type="PATCH", content=msgspec.json.encode(operations)), ADDED)
 
 
 @dataclass(slots=True)
 class _Submission(_Aspect):
     """The edges of one job by the applications of one ``spark-submit``.
 
-    :param whole: edges of the first application, as long as the events of all applications are complete.
-    :param added: edges of the other applications, or of all.
+    The first application's are whole as long as the events of all applications are complete; the others are added.
     """
 
     patch_only: bool = False
@@ -324,14 +311,14 @@ class _Submission(_Aspect):
         if version.change_type == "PATCH" and not self.patch_only:
             self.patch_only = True
             if self.whole is not None:
-                others, self.added = self.added, _Patch()
-                self.added.add(self.whole)
-                self.added.join(others)
-                self.whole = None
+                whole, last, others = self.whole, self.last, self.operations
+                self.whole, self.operations = None, {}
+                self.patch(whole)
+                self.join(last, others.values())
         if version.change_type != "PATCH" and not self.patch_only and self.whole is None:
             self.whole = version
         else:
-            self.added.add(version)
+            self.patch(version)
 
 
 class _Edges:
@@ -362,4 +349,4 @@ class _Edges:
         if closed.whole is not None:
             self._edges = closed
         else:
-            self._edges.added.join(closed.added)
+            self._edges.join(closed.last, closed.operations.values())
