@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -146,13 +146,11 @@ def assigned(option: str, assignments: Sequence[str]) -> list[tuple[str, str]]:
 
 def _parse_duration(text: str) -> timedelta | None:
     """Parse a duration such as ``7d``, ``36h`` or ``1d12h``; ``None`` if the text is something else."""
-    import pendulum
-
     if not _DURATION.fullmatch(text):
         return None
-    parts = ((float(number), _UNITS[unit]) for number, unit in re.findall(r"([\d.]+)([wdhms])", text))
+    parts = re.findall(r"([\d.]+)([wdhms])", text)
     try:
-        return sum((pendulum.duration(**{unit: number}) for number, unit in parts), timedelta())
+        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
     except OverflowError:
         return None
 
@@ -176,12 +174,10 @@ def parse_hours(option: str, text: str | None) -> float | None:
 
 def since_now(text: str | None) -> str | None:
     """Return the ISO time that is a duration (``7d``) ago; any other text stays as it is."""
-    import pendulum
-
     if text is None or (duration := _parse_duration(text)) is None:
         return text
     try:
-        return (pendulum.now("UTC") - duration).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (datetime.now(UTC) - duration).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError):
         return text
 
