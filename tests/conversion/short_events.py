@@ -1,6 +1,7 @@
 """Events in short form, for cases: each is a line, ``[TYPE] verb[number] inputs -> outputs``.
 
-A name is ``[namespace:]name``, with its columns in brackets, the table behind it after ``@``, its change after ``!``.
+A name is ``[namespace:]name``, with its columns in brackets, the table behind it after ``@``, its change after ``!``
+and its written rows after ``#``.
 The verbs: ``query``; ``rdd``, ``save`` and ``map``, RDD jobs; ``copy``, which has the lineage of a column from its
 first input; ``rename``; ``app``, of the application itself. A number is that of the query; without it, a line is a
 query of its own.
@@ -16,7 +17,7 @@ from typing import Any
 from tests.conversion.builders import Json, application, column, column_lineage, dataset, query, schema, symlink
 
 _TOKEN = re.compile(
-    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!]+)(?:\((?P<fields>.*)\))?(?:@(?P<table>[^!]+))?(?:!(?P<change>.+))?"
+    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!#]+)(?:\((?P<fields>.*)\))?(?:@(?P<table>[^!#]+))?(?:!(?P<change>\w+))?(?:#(?P<rows>\d+))?"
 )
 
 
@@ -30,9 +31,9 @@ def _stored(token: str, source: str = "") -> Json:
         "lifecycleStateChange": {"lifecycleStateChange": found["change"]} if found["change"] else None,
         "columnLineage": column_lineage({"id": [column(source, "id")]}) if source else None,
     }
-    return dataset(
-        found["namespace"] or "file", found["name"], **{key: facet for key, facet in facets.items() if facet}
-    )
+    known = {key: facet for key, facet in facets.items() if facet}
+    counted = {"outputFacets": {"outputStatistics": {"rowCount": int(found["rows"])}}} if found["rows"] else {}
+    return {**dataset(found["namespace"] or "file", found["name"], **known), **counted}
 
 
 def _event(number: int, line: str) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from datahub.metadata.schema_classes import OperationClass, OperationTypeClass
 
 from airflow_provider_spark_datahub.conversion import Proposal, convert_run_event
@@ -22,10 +21,10 @@ from tests.conversion.builders import (
     proposals,
     query,
     settings,
-    symlink,
     urn,
     whole_application,
 )
+from tests.conversion.short_events import events_of, paths
 from tests.oracles.strict import canonical_violations
 
 TARGET = urn("file", "/z")
@@ -76,9 +75,10 @@ def test_an_operation_equals_datahubs_own_class() -> None:
     assert OperationClass.from_obj(found.aspect) == expected
 
 
-def test_statistics_of_an_earlier_event_are_kept() -> None:
-    events = [query("RUNNING", outputs=[output(rowCount=5)]), query("COMPLETE", second=1, outputs=[output()])]
-    assert counts(whole_application(*events)) == [(TARGET, "INSERT", 5)]
+@cases("operations")
+def test_operations_of_queries(events: list[str], expected: list[list[Any]]) -> None:
+    found = counts(whole_application(*events_of(events)))
+    assert [[*paths([dataset]), kind, rows] for dataset, kind, rows in found] == expected
 
 
 def test_operations_are_off_by_default() -> None:
@@ -107,28 +107,11 @@ def test_dropped_and_renamed_tables_have_operations_but_are_not_outputs() -> Non
     assert only_job(events, capture_operations=True).lineage.outputs == {}
 
 
-@pytest.mark.parametrize("ending", [["START"], ["START", "RUNNING"], ["FAIL"], ["FAIL", "COMPLETE"], ["ABORT"]])
-def test_failed_and_running_queries_have_no_operation(ending: list[str]) -> None:
-    assert operations_of(whole_application(*(query(kind, outputs=[output(rowCount=5)]) for kind in ending))) == []
-
-
-def test_datasets_that_are_passed_through_have_no_operation() -> None:
-    # The same rule as for edges: an RDD job that materialises nothing (conversion rules, section 4).
-    events = query(job="shop.map_text_file", job_type="RDD_JOB", inputs=[file("/z")], outputs=[output()])
-    assert operations_of(whole_application(events)) == []
-
-
 def test_two_queries_at_the_same_time_are_two_operations() -> None:
     events = [query(run_id=run_id, outputs=[output(rowCount=5)]) for run_id in (OTHER_QUERY, QUERY)]
     found = operations_of(whole_application(*events))
     assert [each.aspect["messageId"] for each in found] == [QUERY, OTHER_QUERY]
     assert len({each.aspect["timestampMillis"] for each in found}) == 1
-
-
-def test_a_table_with_two_paths_in_a_query_has_one_operation() -> None:
-    paths = [{**output(path), "facets": {"symlinks": symlink("hive://x", "db.t")}} for path in ("/w/t", "/w/w/t")]
-    paths[1]["outputFacets"] = {"outputStatistics": {"rowCount": 5}}
-    assert counts(whole_application(query(outputs=paths))) == [(urn("hive", "db.t"), "INSERT", 5)]
 
 
 @cases("operations")
@@ -170,11 +153,7 @@ def test_a_real_job_with_hive_tables_has_operations() -> None:
     }
 
 
-def test_a_real_job_that_failed_has_operations_of_successful_queries() -> None:
-    # Its second query never wrote, though its last event says COMPLETE.
+def test_other_real_jobs_have_operations() -> None:
+    # The second query of the first one never wrote, though its last event says COMPLETE.
     assert counts(corpus_events("c_fail_midway")) == [(urn("file", "/lake/out/c/open_orders"), "UPDATE", 6_634)]
-
-
-def test_a_real_merge_has_an_update() -> None:
-    found = counts(corpus_events("f_delta"))
-    assert (urn("hive", "dl.customers"), "UPDATE", 500) in found
+    assert (urn("hive", "dl.customers"), "UPDATE", 500) in counts(corpus_events("f_delta"))
