@@ -23,65 +23,42 @@ END
 """
 
 
-def test_spark_home_wins_over_the_binary(tmp_path: Path) -> None:
-    executable(spark_at(tmp_path / "other", "3.5.9", "2.12") / "bin/spark-submit")
+@cases("capture")
+def test_the_spark_that_a_command_starts_is_found(
+    tmp_path: Path,
+    sparks: dict[str, list[str]],
+    executables: list[str],
+    links: dict[str, str],
+    command: str,
+    env: dict[str, str],
+    found: list[str | None] | None,
+) -> None:
+    for folder, (spark, scala, *more_jars) in sparks.items():
+        spark_at(tmp_path / folder, spark, scala, more_jars=more_jars)
+    for path in executables:
+        executable(tmp_path / path)
+    for link, target in links.items():
+        (tmp_path / link).parent.mkdir()
+        (tmp_path / link).symlink_to(tmp_path / target)
+    command = command.replace("<tmp>", str(tmp_path))
+    env = {name: value.replace("<tmp>", str(tmp_path)) for name, value in env.items()}
+    spark_here = SparkInstallation.find(command, env)
+    assert (spark_here is None) == (found is None)
+    if spark_here is not None and found is not None:
+        home = spark_here.home.relative_to(tmp_path).as_posix()
+        assert [home, spark_here.spark_version, spark_here.scala_version] == found
+
+
+def test_a_folder_with_jars_of_no_spark_is_unknown(tmp_path: Path) -> None:
     home = spark_at(tmp_path / "spark", more_jars=["ivy-2.5.3.jar"])
-    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home), "PATH": str(tmp_path / "other/bin")})
+    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
     assert found is not None
-    assert (found.home, found.spark_version, found.scala_version) == (home, "4.3.0", "2.13")
     assert found.ivy_jar() == home / "jars/ivy-2.5.3.jar"
-
-
-def test_spark_home_without_jars_is_not_replaced_by_a_guess(tmp_path: Path) -> None:
-    executable(spark_at(tmp_path / "other") / "bin/spark-submit")
-    env = {"SPARK_HOME": str(tmp_path / "empty"), "PATH": str(tmp_path / "other/bin")}
-    assert SparkInstallation.find("spark-submit", env) is None
-
-
-def test_distribution_behind_a_link_on_the_path(tmp_path: Path) -> None:
-    home = spark_at(tmp_path / "spark-3.5.9", "3.5.9", "2.12")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/spark-submit").symlink_to(executable(home / "bin/spark-submit"))
-    found = SparkInstallation.find("spark-submit", {"PATH": str(tmp_path / "bin")})
-    assert found is not None
-    assert (found.home, found.spark_version, found.scala_version) == (home, "3.5.9", "2.12")
-
-
-def test_pyspark_of_a_virtual_environment(tmp_path: Path) -> None:
-    home = spark_at(tmp_path / "venv/lib/python3.11/site-packages/pyspark", "4.0.0.dev1")
-    binary = executable(tmp_path / "venv/bin/spark-submit")
-    found = SparkInstallation.find(str(binary), {"PATH": ""})
-    assert found is not None
-    assert (found.home, found.spark_version) == (home, "4.0.0.dev1")
-
-
-def test_pyspark_of_the_interpreter_that_find_spark_home_asks(tmp_path: Path) -> None:
-    spark_at(tmp_path / "venv/lib/python3.11/site-packages/pyspark", "3.5.9", "2.12")
-    executable(tmp_path / "venv/bin/spark-submit")
-    asked = spark_at(tmp_path / "asked/lib/python3.12/site-packages/pyspark", "4.3.0")
-    python = executable(tmp_path / "asked/bin/python3")
-    env = {"PATH": str(tmp_path / "venv/bin"), "PYSPARK_PYTHON": str(python)}
-    found = SparkInstallation.find("spark-submit", env)
-    assert found is not None
-    assert found.home == asked
-
-
-@pytest.mark.parametrize("more", [["spark-core_2.12-3.5.9.jar"], []])
-def test_folder_with_two_sparks_or_none_is_unknown(tmp_path: Path, more: list[str]) -> None:
-    home = spark_at(tmp_path / "spark", more_jars=more)
-    if not more:
-        (home / "jars/spark-core_2.13-4.3.0.jar").unlink()
+    (home / "jars/spark-core_2.13-4.3.0.jar").unlink()
     assert SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)}) is None
 
 
-def test_scala_of_the_library_decides_and_an_unsupported_one_is_unknown(tmp_path: Path) -> None:
-    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark", "2.4.8", "2.11"))})
-    assert found is not None
-    assert found.scala_version is None
-
-
-def test_a_binary_that_is_not_on_the_path_has_no_spark(tmp_path: Path) -> None:
-    assert SparkInstallation.find("spark-submit", {"PATH": str(tmp_path)}) is None
+def test_a_binary_that_is_not_on_the_path_has_no_banner(tmp_path: Path) -> None:
     assert SparkVersions.from_banner("spark-submit", {"PATH": str(tmp_path)}, 5) is None
 
 
