@@ -36,6 +36,7 @@ from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
 from tests.airflow_versions import DagSerialization
+from tests.cases import cases
 from tests.conversion.builders import find
 from tests.operators import tries
 from tests.operators.tries import RUN_ID, START_MS, TaskInstance, context_of
@@ -56,31 +57,16 @@ def configure(monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]) -> No
         monkeypatch.setenv(f"AIRFLOW__{section.upper()}__{name.upper()}", value)
 
 
-@pytest.mark.parametrize(
-    ("options", "site"),
-    [
-        ({}, AirflowSite("prod", None)),
-        ({"datahub.cluster": "PROD"}, AirflowSite("PROD", None)),
-        ({"datahub.cluster": "eu", "datahub.platform_instance": "team"}, AirflowSite("eu", "team")),
-        ({"datahub.cluster": "", "datahub.platform_instance": ""}, AirflowSite("prod", None)),
-    ],
-)
+@cases("airflow")
 def test_the_cluster_and_platform_instance_are_those_of_datahubs_plugin(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], site: AirflowSite
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], site: list[str | None]
 ) -> None:
     configure(monkeypatch, options)
-    assert airflow_run.dag_run_of(tries.DagRun()).site == site
+    found = airflow_run.dag_run_of(tries.DagRun()).site
+    assert [found.cluster, found.platform_instance] == site
 
 
-@pytest.mark.parametrize(
-    ("installed", "options", "active"),
-    [
-        (False, {}, False),
-        (True, {}, True),
-        (True, {"datahub.enabled": "False"}, False),
-        (False, {"datahub.enabled": "True"}, False),
-    ],
-)
+@cases("airflow")
 def test_datahubs_plugin_is_active_if_it_is_installed_and_enabled(
     monkeypatch: pytest.MonkeyPatch, installed: bool, options: dict[str, str], active: bool
 ) -> None:

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.hooks.datahub import (
     open_sink,
     sink_of,
 )
+from tests.cases import cases
 from tests.oracles.gms import GmsStandIn
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
@@ -92,20 +93,7 @@ def test_a_missing_connection_is_named() -> None:
     assert str(problem).startswith("connection 'missing' cannot be used: ")
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"conn_type": "datahub-rest"}, "host"),
-        ({"conn_type": "datahub-rest", "host": "http://gms", "extra": {"no_such_option": 1}}, "no_such_option"),
-        ({"conn_type": "datahub-kafka"}, "broker1:9092"),
-        ({"conn_type": "datahub-kafka", "host": "b:9092", "extra": {"conection": {}}}, "'connection'"),
-        ({"conn_type": "datahub-file"}, "path of the file"),
-        ({"conn_type": "datahub-object-store"}, "s3://bucket/lineage"),
-        ({"conn_type": "datahub-object-store", "host": "s3://b", "extra": {"storage_conn_id": "no_such"}}, "no_such"),
-        ({"conn_type": "datahub-object-store", "host": "s4://b"}, "Cannot open s4://b: .*s4"),
-        ({"conn_type": "datahub-file", "host": "s3://bucket/x"}, "local path"),
-    ],
-)
+@cases("airflow")
 def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: dict[str, Any], reason: str) -> None:
     connection("lineage", **fields)
     with pytest.raises(SinkSettingsError, match=reason):

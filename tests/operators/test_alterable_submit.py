@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.operators.spark_submit import _SubmitLauncher
 from tests.airflow_versions import skip_if_airflow_injects_nothing
+from tests.cases import cases
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 
@@ -31,17 +32,7 @@ def test_the_users_arguments_are_restored_after_a_submit_that_fails(spark: FakeS
     assert (operator.conf, operator.jars, operator.packages) == ({"spark.a": 1}, "users.jar", "a:b:1")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "connection", "binary", "local"),
-    [
-        ({}, {}, "spark-submit", True),
-        ({"spark_binary": "spark3-submit"}, {"spark-binary": "spark2-submit"}, "spark3-submit", True),
-        ({}, {"spark-binary": "spark2-submit"}, "spark2-submit", True),
-        ({"deploy_mode": "cluster"}, {"deploy-mode": "client"}, "spark-submit", False),
-        ({}, {"deploy-mode": "cluster"}, "spark-submit", False),
-        ({"deploy_mode": "client"}, {"deploy-mode": "cluster"}, "spark-submit", True),
-    ],
-)
+@cases("operators")
 def test_the_command_and_the_deploy_mode_are_those_of_the_operator_then_of_the_connection(
     spark: FakeSpark,
     monkeypatch: pytest.MonkeyPatch,

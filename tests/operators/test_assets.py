@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.hooks.assets import _asset_uri
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.airflow_versions import AIRFLOW
+from tests.cases import cases
 from tests.conversion.builders import file, query, urn, whole_application
 from tests.operators.tries import (
     RUN_ID,
@@ -157,19 +158,7 @@ def test_a_failed_attempt_emits_nothing(spark: FakeSpark) -> None:
     assert (dict(events), ti.xcoms["lineage_report"]["assets"]) == ({}, [])
 
 
-@pytest.mark.parametrize(
-    ("platform", "name", "templates", "uri"),
-    [
-        ("s3", "lake/orders", {}, "s3://lake/orders"),
-        ("gcs", "lake/orders", {}, "gs://lake/orders"),
-        ("abs", "c@account.dfs.core.windows.net/orders", {}, "abfss://c@account.dfs.core.windows.net/orders"),
-        ("hdfs", "/lake/orders", {}, "hdfs:///lake/orders"),
-        ("file", "/lake/a b", {}, "file:///lake/a b"),
-        ("hive", "shop.orders", {}, "hive://shop/orders"),
-        ("postgres", "db.public.orders", {"postgres": "postgres://host/{path}"}, "postgres://host/db/public/orders"),
-        ("hive", "shop.orders", {"hive": "x://{env}/{platform}/{name}"}, "x://PROD/hive/shop.orders"),
-    ],
-)
+@cases("operators")
 def test_the_uri_of_a_written_dataset(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
     assert _asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
 

@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from tests.cases import cases
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -50,13 +51,7 @@ def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: Fake
     assert report["pending"] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"openlineage_jar": "/missing.jar"}, "the OpenLineage jar /missing.jar does not exist"),
-        ({"conf": {"spark.openlineage.disabled": "true"}}, "switches the OpenLineage listener off"),
-    ],
-)
+@cases("operators")
 def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
     spark: FakeSpark, arguments: dict[str, Any], why: str
 ) -> None:

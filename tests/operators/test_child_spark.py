@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.operators.child_spark import (
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
+from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
 
@@ -107,14 +108,7 @@ def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [
-        ("true", "no Spark of this task wrote into"),
-        ("spark-submit --remote sc://spark:15002 x.py", "configure OpenLineage there"),
-        ("SPARK_CONF_DIR=/elsewhere spark-submit x.py", "no Spark of this task wrote into"),
-    ],
-)
+@cases("operators")
 @pytest.mark.usefixtures("below")
 def test_a_task_whose_sparks_have_no_lineage_reports_why(command: str, reason: str) -> None:
     assert reason in report_of(bash(command))["reason"]

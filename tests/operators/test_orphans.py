@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import RunningSubmit
 from airflow_provider_spark_datahub.task import earlier
+from tests.cases import cases
 from tests.operators.tries import (
     RUN_ID,
     FakeSpark,
@@ -24,14 +25,7 @@ GONE = 2**22 + 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "deploy_mode", "words", "is_stopped"),
-    [
-        ({}, "client", "still runs on .*pid {pid}.* and may write beside this attempt's", False),
-        ({"on_orphan": "kill"}, "client", "still ran on .*pid {pid}.*: it was stopped", True),
-        ({"on_orphan": "kill"}, "cluster", None, False),
-    ],
-)
+@cases("operators")
 @pytest.mark.parametrize("ignores_sigterm", [False, True])
 def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
     spark: FakeSpark,

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
+from tests.cases import cases
 from tests.conversion.builders import urn
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
@@ -127,16 +128,7 @@ def test_tasks_that_share_an_application_keep_each_others_edges(
         assert found[TASK_JOB.format(f"copy_{number}")].outputs == datasets("out", range(number, number + 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "expanded", "is_shared"),
-    [
-        ("copy", {}, True),
-        ("copy_{{ ti.map_index }}", {}, False),
-        (None, {"name": ["a", "b"]}, False),
-        (None, {"name": ["a", "a"]}, True),
-        ("copy", {"lineage": [{"pipeline_name": "a"}, {"pipeline_name": "b"}]}, True),
-    ],
-)
+@cases("operators")
 def test_the_indexes_of_a_mapped_task_share_an_application_unless_each_has_a_name(
     name: str | None, expanded: dict[str, Any], is_shared: bool
 ) -> None:

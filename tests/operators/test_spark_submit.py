@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.airflow_versions import DURABLE, redact
+from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import (
     FakeSpark,
@@ -501,16 +502,7 @@ def test_a_wrong_emit_periodically_costs_the_lineage_and_not_the_task(spark: Fak
     assert "emit_periodically is 'often'" in context["ti"].xcoms["lineage_report"]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (
-            127,
-            "spark-submit ended with exit code 127 (a command was not found); its last line: spark-class: No such file",
-        ),
-        (1, "spark-submit ended with exit code 1; its last line: spark-class: No such file"),
-    ],
-)
+@cases("operators")
 def test_a_job_that_failed_before_spark_started_is_reported_with_its_last_line(
     spark: FakeSpark, code: int, words: str
 ) -> None:

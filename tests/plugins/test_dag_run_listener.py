@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import DagSerialization
+from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import upserts
 from tests.operators.tries import RUN_ID, START_MS, DagRun, killed_last_attempt
@@ -122,27 +123,10 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any
     assert not (sinks / "outbox/pending").exists()
 
 
-ONE, TWO = {"datahub_conn_id": "one"}, {"datahub_conn_id": "two"}
-ARGUMENTS = [["x"], ["y"]]
-TASKS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[str]]] = {
-    "each connection once": (TWO, [ONE, ONE, {}], ["one", "two"]),
-    "the configured connection": ({}, [{}], ["datahub_rest_default"]),
-    "of a mapped task": ({}, [{**ONE, "expand": {"application_args": ARGUMENTS}}], ["one"]),
-    "of a mapped task by default_args": (TWO, [{"expand": {"application_args": ARGUMENTS}}], ["two"]),
-    "known to the task alone": ({}, [{"datahub_conn_id": "{{ var.value.connection }}"}], []),
-    "expanded": ({}, [{"expand": {"datahub_conn_id": ["one", "two"]}}], []),
-    "off by an argument": ({}, [{**ONE, "enabled": "false"}], []),
-    "off by default_args": ({"enabled": False}, [ONE], []),
-    "off for a mapped task": ({}, [{**ONE, "enabled": False, "expand": {"application_args": ARGUMENTS}}], []),
-    "a switch known to the task alone": ({}, [{**ONE, "enabled": "{{ params.lineage }}"}], ["one"]),
-    "a wrong switch of another task": ({}, [{**ONE, "enabled": "perhaps"}, TWO], ["two"]),
-}
-"""The ``default_args`` of a DAG, the arguments of its tasks, and the connections that get the end of its run."""
-
-
-@pytest.mark.parametrize("case", TASKS)
-def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(sinks: Path, seen: Any, case: str) -> None:
-    defaults, tasks, connections = TASKS[case]
+@cases("airflow")
+def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(
+    sinks: Path, seen: Any, defaults: dict[str, Any], tasks: list[dict[str, Any]], connections: list[str]
+) -> None:
     with new_dag(default_args=defaults) as dag:
         for number, arguments in enumerate(tasks):
             expanded = arguments.get("expand")

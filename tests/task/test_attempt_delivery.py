@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
 from airflow_provider_spark_datahub.task.ended import EndedAttempt
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
+from tests.cases import cases
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
 from tests.patience import HANGS, not_outlasting
@@ -272,17 +273,7 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     assert waiting_for(tmp_path, "retry", 2).lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
 
 
-@pytest.mark.parametrize(
-    ("remembered", "number", "awaited"),
-    [
-        ({"for_try": 2, "outbox": "/x"}, 2, 1),
-        ({"for_try": 2, "outbox": "/x"}, 3, None),
-        ({"for_try": 5}, 5, 4),
-        ({}, 2, None),
-        ("for_try 2", 2, None),
-        (None, 2, None),
-    ],
-)
+@cases("task")
 def test_the_tasks_state_names_the_attempt_whose_lineage_is_delivered(
     tmp_path: Path, remembered: object, number: int, awaited: int | None
 ) -> None:

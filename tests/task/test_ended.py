@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.task import delivery, earlier, recovery, sub
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
+from tests.cases import cases
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import CORPUS, RUN_ID
@@ -185,17 +186,9 @@ def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> 
     assert report.delivered == report.proposals > 0
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "the event file holds no event"),
-        (b"\n\n", "the event file holds no event"),
-        (b"{}\n", "none of 1 event could be converted: not a run event"),
-        (b'{"run": {"runId": "x"}, "job": {}}\n', "none of 1 event could be converted: job.name is ''"),
-    ],
-)
-def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: bytes, reason: str) -> None:
-    one.job_writes(content)
+@cases("task")
+def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: str, reason: str) -> None:
+    one.job_writes(content.encode())
     report = one.finish()
     assert str(report.reason).startswith(reason)
     assert report.jobs == []

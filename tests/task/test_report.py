@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.task.report import LineageReport
+from tests.cases import cases
 
 
 def report(**fields: object) -> LineageReport:
@@ -29,36 +30,7 @@ def test_databases_can_store_the_report() -> None:
     assert report().to_obj()["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        (
-            {"delivered": 9, "stored": True},
-            "Lineage: 5 events; 2 inputs, 1 output; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub)",
-        ),
-        (
-            {"delivered": 9, "stored": False, "bad_events": 2},
-            (
-                "Lineage: 5 events (2 unusable); 2 inputs, 1 output; 9 proposals: 9 accepted, 0 rejected, 0 pending "
-                "(datahub)"
-            ),
-        ),
-        (
-            {"delivered": 4, "rejected": 2, "pending": 3, "reason": "not available", "connection": ""},
-            (
-                "Lineage: 5 events; 2 inputs, 1 output; 9 proposals: 4 delivered, 2 rejected, 3 pending. "
-                "Note: not available"
-            ),
-        ),
-        (
-            {"inputs": [], "outputs": [], "events": 0, "delivered": 9, "reason": "there is no event file"},
-            (
-                "Lineage: 0 events; 0 inputs, 0 outputs; 9 proposals: 9 delivered, 0 rejected, 0 pending (datahub). "
-                "No lineage: there is no event file"
-            ),
-        ),
-    ],
-)
+@cases("task")
 def test_the_report_is_one_line_with_its_counts_and_reason(fields: dict[str, object], sentence: str) -> None:
     assert report(**fields).sentence == sentence
 

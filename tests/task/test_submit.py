@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task import attempt
 from tests.capture.installations import executable, openlineage_jar
 from tests.capture.test_class_archive import Worker
+from tests.cases import cases
 from tests.patience import hanging_disk, not_outlasting
 from tests.task.attempts import PARENT, ROOT, Try
 
@@ -73,17 +74,7 @@ def test_a_file_that_a_cleared_task_left_is_not_appended_to(one: Try, tmp_path: 
     assert again.parent == left.parent
 
 
-@pytest.mark.parametrize(
-    ("properties", "env", "message"),
-    [
-        (
-            {"spark.openlineage.disabled": "true"},
-            {},
-            "spark.openlineage.disabled switches the OpenLineage listener off",
-        ),
-        ({}, {"OPENLINEAGE_DISABLED": "true"}, "OPENLINEAGE_DISABLED switches the OpenLineage listener off"),
-    ],
-)
+@cases("task")
 def test_a_listener_that_the_user_switched_off_is_not_injected(
     one: Try, properties: dict[str, str], env: dict[str, str], message: str
 ) -> None:
