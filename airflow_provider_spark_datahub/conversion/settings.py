@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -338,9 +338,9 @@ class LineageSettings:
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     @staticmethod
-    def settable() -> Collection[str]:
-        """Return the names of the settings that users can set."""
-        return _OWN_READERS.keys()
+    def settable() -> dict[str, str]:
+        """Return the settings that users can set, with their meanings."""
+        return {setting.name: setting.metadata["meaning"] for setting in fields(LineageSettings) if setting.metadata}
 
     @staticmethod
     def notes(*layers: Mapping[str, Any]) -> list[str]:

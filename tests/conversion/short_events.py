@@ -17,7 +17,8 @@ from typing import Any
 from tests.conversion.builders import Json, application, column, column_lineage, dataset, query, schema, symlink
 
 _TOKEN = re.compile(
-    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!#]+)(?:\((?P<fields>.*)\))?(?:@(?P<table>[^!#]+))?(?:!(?P<change>\w+))?(?:#(?P<rows>\d+))?"
+    r"(?:(?P<namespace>\w+://\w+):)?(?P<name>[^(@!#]+)(?:\((?P<fields>.*)\))?"
+    r"(?:@(?P<table>[^!#]+))?(?:!(?P<change>\w+))?(?:#(?P<rows>\d+))?"
 )
 
 

@@ -32,6 +32,7 @@ from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     CORPUS,
+    OTHER_APP,
     OTHER_QUERY,
     START_MS,
     Json,
@@ -305,7 +306,6 @@ def test_operations_are_run_history(run_history: bool, times: list[int]) -> None
 
 
 FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
-OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
 ALL = {
     "datasets": "schemas",
     "capture_operations": True,

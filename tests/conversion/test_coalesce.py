@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import RunResult
 from tests.cases import cases
 from tests.conversion.builders import (
     APP,
+    OTHER_APP,
     OTHER_QUERY,
     QUERY,
     START_MS,
@@ -39,7 +40,6 @@ from tests.conversion.short_events import events_of, paths
 
 
 SUCCESS = RunResult("SUCCESS", "COMPLETE")
-OTHER_APP = "01900000-0000-7000-8000-0000000000bb"
 
 
 def edges(job: JobLineage) -> tuple[list[str], list[str]]:

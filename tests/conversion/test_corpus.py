@@ -11,6 +11,8 @@ from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLine
 from tests.conversion.builders import (
     APP,
     CORPUS,
+    OTHER_APP,
+    OTHER_QUERY,
     Json,
     corpus_events,
     file,
@@ -226,9 +228,6 @@ def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
 
 
 # -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views, sessions …
-
-
-OTHER_APP, OTHER_QUERY = (f"01900000-0000-7000-8000-0000000000{end}" for end in ("bb", "cc"))
 
 
 def jobs_of(recording: str) -> list[JobLineage]:

@@ -34,7 +34,8 @@ def test_every_setting_can_be_read_from_text_and_again(setting: str, text: str, 
     assert read({setting: getattr(found, setting)}) == wanted
 
 
-def test_each_setting_has_a_case() -> None:
+def test_each_setting_has_a_meaning_and_a_case() -> None:
+    assert all(LineageSettings.settable().values())
     _, *rows = tables("settings")["settings_from_text"]
     assert {row[0] for row in rows} == set(LineageSettings.settable())
     assert read(dict.fromkeys(LineageSettings.settable())) == LineageSettings(), "no value means the default"
