@@ -1,12 +1,24 @@
-"""The lineage as SVG."""
+"""SVG, Mermaid and JSON."""
 
 from __future__ import annotations
 
+import json
 import re
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import build_graph, build_network, render_svg
+from airflow_provider_spark_datahub.visualization import (
+    build_graph,
+    build_network,
+    render_json,
+    render_mermaid,
+    render_svg,
+)
+from airflow_provider_spark_datahub.visualization.layout import Layout
+from airflow_provider_spark_datahub.visualization.network import Box, Network
+from tests.visualization.conftest import HOSTILE, dataset
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -90,3 +102,42 @@ def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
         assert {points[0][1], points[-1][1]} <= rows
     bottom = float(root.attrib["height"])
     assert all(row < bottom for row in rows)
+
+
+LINE = re.compile(
+    r'flowchart LR|  [dj]\d+(\["[^"]*"\]|\(\["[^"]*"\]\))|  [dj]\d+ --> [dj]\d+|  classDef [^"]*|  class [j\d,]+ job'
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
+    box = Box("j1", "urn:li:dataJob:x", name.replace("\n", ""), "", name)
+    text = render_mermaid(Network({"j1": box}, (), Layout({}, {}, 0, 0), {}))
+    assert re.search(r'j1\(\["<b>(?:[^\W]|[ ._/:=@+,-]|#\d+;)*</b>"\]\)\n', text)
+
+
+def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
+    text = render_mermaid(build_network(build_graph(hostile)))
+    assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []
+
+
+def test_datasets_with_their_columns() -> None:
+    schema = Proposal(
+        "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
+    )
+    assert render_json(build_graph([schema]))["datasets"] == [
+        {
+            "urn": dataset("a"),
+            "platform": "hive",
+            "name": "a",
+            "env": "PROD",
+            "instance": None,
+            "columns": [{"path": "x", "type": "int"}],
+        }
+    ]
+
+
+def test_everything_is_json(hostile: list[Proposal]) -> None:
+    found = render_json(build_graph(hostile))
+    assert json.loads(json.dumps(found)) == found
+    assert len(found["problems"]) == len(HOSTILE)
