@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
@@ -57,81 +58,66 @@ def emit_assets(context: Context, task_run_urn: str, written: Sequence[WrittenDa
     if not written and not report.has_lineage and report.reason:
         report.warnings.append("without lineage, it is not known which outlets of the task were written")
         return
-    templates = wanted if isinstance(wanted, Mapping) else None
-    with_partitions = wanted == "partitions"
-    events = _AssetEvents(context, outlets, task_run_urn, templates, with_partitions=with_partitions)
-    events.emit(written)
-    report.assets = events.uris
-    report.warnings += events.warnings
+    _AssetEvents(context["outlet_events"], outlets, wanted, task_run_urn, report).emit(written)
 
 
+@dataclass(frozen=True, slots=True)
 class _AssetEvents:
     """Asset events of one successful task run. Airflow stores them if, and only if, the task succeeds.
 
-    :param context: the task's context.
-    :param outlets: outlets of the task.
-    :param task_run_urn: the task run in DataHub.
-    :param templates: as in :func:`_asset_uri`.
-    :param with_partitions: the events of declared outlets get the written partitions as keys.
-    :ivar uris: URIs of the assets that have an event.
-    :ivar warnings: declared outlets that were not written, and datasets that no outlet declares.
+    :param wanted: the operator's ``emit_assets``: URIs by platform as in :func:`_asset_uri`, or ``partitions``.
+    :param report: gets the URIs of the assets that have an event, and as warnings the declared outlets that were not
+        written, and datasets that no outlet declares.
     """
 
-    def __init__(
-        self,
-        context: Any,
-        outlets: Sequence[Any],
-        task_run_urn: str,
-        templates: Mapping[str, str] | None = None,
-        *,
-        with_partitions: bool = False,
-    ) -> None:
-        self._events = context["outlet_events"]
-        self._aliases = [outlet for outlet in outlets if isinstance(outlet, AssetAlias)]
-        self._declared = [outlet for outlet in outlets if not isinstance(outlet, AssetAlias)]
-        self._task_run_urn = task_run_urn
-        self._templates = templates
-        self._with_partitions = with_partitions
-        self.uris: list[str] = []
-        self.warnings: list[str] = []
+    events: Any
+    outlets: Sequence[Any]
+    wanted: Any
+    task_run_urn: str
+    report: LineageReport
 
     def emit(self, written: Sequence[WrittenDataset]) -> None:
         """Add an event for each written dataset: to its declared outlet, or else through the aliases."""
         found = dict(self._with_uris(written))
-        declared = {uri: outlet for outlet in self._declared if (uri := getattr(outlet, "uri", None))}
+        aliases = [outlet for outlet in self.outlets if isinstance(outlet, AssetAlias)]
+        others = (outlet for outlet in self.outlets if not isinstance(outlet, AssetAlias))
+        declared = {uri: outlet for outlet in others if (uri := getattr(outlet, "uri", None))}
         for uri, dataset in sorted(found.items()):
             extra = self._extra(dataset)
             if uri in declared:
-                self._events[declared[uri]].extra.update(extra)
-                self._add_partitions(self._events[declared[uri]], uri, dataset)
-            elif self._aliases:
-                for alias in self._aliases:
-                    self._add(self._events[alias], uri, extra)
+                self.events[declared[uri]].extra.update(extra)
+                self._add_partitions(self.events[declared[uri]], uri, dataset)
+            elif aliases:
+                for alias in aliases:
+                    self._add(self.events[alias], uri, extra)
             else:
-                self.warnings.append(f"{dataset.urn} was written, and no outlet of the task declares it ({uri})")
+                self.report.warnings.append(f"{dataset.urn} was written, and no outlet of the task declares it ({uri})")
                 continue
-            self.uris.append(uri)
-        self.warnings += [f"the outlet {uri} was not written by the job" for uri in sorted(declared.keys() - found)]
+            self.report.assets.append(uri)
+        self.report.warnings += [
+            f"the outlet {uri} was not written by the job" for uri in sorted(declared.keys() - found)
+        ]
 
     def _with_uris(self, written: Sequence[WrittenDataset]) -> Iterator[tuple[str, WrittenDataset]]:
+        templates = self.wanted if isinstance(self.wanted, Mapping) else None
         for dataset in written:
             try:
                 # An asset normalizes its URI, by which it is compared with others.
-                yield str(Asset(uri=_asset_uri(dataset, self._templates)).uri), dataset
+                yield str(Asset(uri=_asset_uri(dataset, templates)).uri), dataset
             except ValueError as error:
-                self.warnings.append(f"no asset event for {dataset.urn}: {error}")
+                self.report.warnings.append(f"no asset event for {dataset.urn}: {error}")
 
     def _add_partitions(self, accessor: Any, uri: str, dataset: WrittenDataset) -> None:
-        if not self._with_partitions or not dataset.partitions:
+        if self.wanted != "partitions" or not dataset.partitions:
             return
         missing = f"the event of {uri} has no partition keys"
         if not hasattr(accessor, "add_partitions"):
-            self.warnings.append(f"{missing}: Airflow has them since 3.3")
+            self.report.warnings.append(f"{missing}: Airflow has them since 3.3")
             return
         try:
             accessor.add_partitions(list(dataset.partitions))
         except ValueError as error:  # a partition's name is too long for a key
-            self.warnings.append(f"{missing}: {error}")
+            self.report.warnings.append(f"{missing}: {error}")
 
     def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
         """Add an event for the asset of this URI as a DAG declares it, under any name, or for a new asset."""
@@ -144,7 +130,7 @@ class _AssetEvents:
     def _extra(self, dataset: WrittenDataset) -> dict[str, Any]:
         known = {
             "datahub_urn": dataset.urn,
-            ASSET_WRITER: self._task_run_urn,
+            ASSET_WRITER: self.task_run_urn,
             "datahub_spark_run": dataset.run_urn,
             "rows": dataset.rows,
             "bytes": dataset.size,
