@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         Injection,
         LineageInjection,
         ParentRun,
-        SparkSubmit,
         event_file,
         event_log_folder,
         inject,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
         overridden_transport,
         unused_path,
     )
-    from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, JarChoice, choose_jar
+    from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, JarChoice, SparkSubmit
     from .remote_spark import LivyBatch, SparkApplication
     from .spark_installation import (
         ScalaVersion,
@@ -73,10 +72,10 @@ else:
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",
             "injection": (
-                "Injection LineageInjection ParentRun SparkSubmit event_file event_log_folder inject "
+                "Injection LineageInjection ParentRun event_file event_log_folder inject "
                 "inject_event_log overridden_transport unused_path"
             ),
-            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice choose_jar",
+            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice SparkSubmit",
             "remote_spark": "LivyBatch SparkApplication",
             "spark_installation": (
                 "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"

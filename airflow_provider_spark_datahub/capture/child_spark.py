@@ -24,12 +24,11 @@ from airflow_provider_spark_datahub.capture.event_lines import EVENT_FILE
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,
-    SparkSubmit,
     inject,
     inject_event_log,
     overridden_transport,
 )
-from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR
+from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, check_command_line
 from airflow_provider_spark_datahub.files import open_regular
 

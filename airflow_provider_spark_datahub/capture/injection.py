@@ -9,22 +9,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture.openlineage_jar import IvyResolver, JarChoice, choose_jar
-from airflow_provider_spark_datahub.capture.spark_installation import (
-    ScalaVersion,
-    SparkInstallation,
-    SparkVersions,
-    base_file,
-    base_properties,
-    knows_base_file,
-)
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_submit import (
     DRIVER_CLASS_PATH,
     DRIVER_JAVA_OPTIONS,
@@ -72,74 +63,6 @@ _UNREAD_EVENTS = (
 )
 # Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the others.
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
-
-
-@dataclass(frozen=True)
-class SparkSubmit:
-    """The ``spark-submit`` that will run.
-
-    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
-    :param env: its whole environment.
-    :param local_driver: the driver runs on this machine.
-    :param properties_file: the ``--properties-file`` option.
-    :param also_defaults: the flag ``--load-spark-defaults``.
-    :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
-    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
-    :param argument_bytes: size of its arguments beyond the submission, such as the application's.
-    :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does not show its Spark.
-    """
-
-    binary: str | None
-    env: Mapping[str, str]
-    local_driver: bool
-    properties_file: str | None = None
-    also_defaults: bool = False
-    scala_version: ScalaVersion | None = None
-    suffixed_name: str | None = None
-    argument_bytes: int = 0
-    banner_seconds: float = 20.0
-
-    @cached_property
-    def installation(self) -> SparkInstallation | None:
-        """The Spark that it starts; ``None`` if that is not visible from here."""
-        return SparkInstallation.find(self.binary, self.env) if self.binary else None
-
-    def with_base(self, submission: Submission) -> Submission:
-        """Return the submission over the properties that Spark reads below ``--conf``.
-
-        :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
-        """
-        installation, file = self.installation, self.properties_file
-        # A driver in a container has environment variables that spark-submit does not see.
-        names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
-        is_ours = self.binary is not None and all(self.env.get(name) == os.environ.get(name) for name in names)
-        return replace(
-            submission,
-            base_properties=base_properties(installation, file, also_defaults=self.also_defaults),
-            base_file=base_file(installation, file),
-            replaceable=is_ours and knows_base_file(installation, file, self.binary or "", self.env),
-        )
-
-    def choose_jar(
-        self, setting: str, submission: Submission, *, s3_transport: bool = False, seconds: float = 60.0
-    ) -> JarChoice:
-        """Choose the jar for a submission, see :func:`choose_jar`.
-
-        :param seconds: time to resolve a coordinate.
-        """
-        installation, scala_version = self.installation, self.scala_version
-        if installation is None and self.binary and self.banner_seconds:
-            versions = SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
-            scala_version = versions.scala_version if versions else scala_version
-        return choose_jar(
-            setting,
-            submission,
-            installation=installation,
-            local_driver=self.local_driver,
-            resolver=IvyResolver(installation, submission, self.env, seconds) if installation else None,
-            scala_version=scala_version,
-            s3_transport=s3_transport,
-        )
 
 
 class ParentRun(msgspec.Struct, frozen=True):

@@ -20,7 +20,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -28,7 +29,14 @@ from xml.sax.saxutils import quoteattr
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
+from airflow_provider_spark_datahub.capture.spark_installation import (
+    ScalaVersion,
+    SparkInstallation,
+    SparkVersions,
+    base_file,
+    base_properties,
+    knows_base_file,
+)
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
@@ -222,33 +230,83 @@ class _Resolver(Protocol):
     def resolve(self, coordinate: _Coordinate, /) -> tuple[Path, ...]: ...
 
 
-def choose_jar(
-    setting: str,
-    submission: Submission,
-    *,
-    installation: SparkInstallation | None,
-    local_driver: bool,
-    resolver: _Resolver | None = None,
-    scala_version: ScalaVersion | None = None,
-    s3_transport: bool = False,
-) -> JarChoice:
-    """Choose the jar for one submission.
+@dataclass(frozen=True)
+class SparkSubmit:
+    """The ``spark-submit`` that will run.
 
-    A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used. Otherwise
-    ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark fetches itself; a Maven coordinate;
-    or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of this machine goes onto the driver's
-    class path if the job brings no jars, packages or application jar of its own.
-
-    :param local_driver: the driver runs on this machine (client deploy mode, or a ``local`` master).
-    :param resolver: resolves coordinates; required for a coordinate and a local driver.
-    :param scala_version: Scala version of Spark, if it is known although the installation is not.
-    :param s3_transport: also choose OpenLineage's S3 transport: the job's own, or one of the listener's version.
-    :raises InjectionError: if no jar is safe for the job.
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
+    :param env: its whole environment.
+    :param local_driver: the driver runs on this machine.
+    :param properties_file: the ``--properties-file`` option.
+    :param also_defaults: the flag ``--load-spark-defaults``.
+    :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
+    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
+    :param argument_bytes: size of its arguments beyond the submission, such as the application's.
+    :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does not show its Spark.
     """
-    scala = installation.scala_version if installation else scala_version
-    chooser = _Chooser(submission, installation, local_driver, resolver, scala)
-    listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
-    return chooser.with_s3_transport(listener) if s3_transport else listener
+
+    binary: str | None
+    env: Mapping[str, str]
+    local_driver: bool
+    properties_file: str | None = None
+    also_defaults: bool = False
+    scala_version: ScalaVersion | None = None
+    suffixed_name: str | None = None
+    argument_bytes: int = 0
+    banner_seconds: float = 20.0
+
+    @cached_property
+    def installation(self) -> SparkInstallation | None:
+        """The Spark that it starts; ``None`` if that is not visible from here."""
+        return SparkInstallation.find(self.binary, self.env) if self.binary else None
+
+    def with_base(self, submission: Submission) -> Submission:
+        """Return the submission over the properties that Spark reads below ``--conf``.
+
+        :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
+        """
+        installation, file = self.installation, self.properties_file
+        # A driver in a container has environment variables that spark-submit does not see.
+        names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
+        is_ours = self.binary is not None and all(self.env.get(name) == os.environ.get(name) for name in names)
+        return replace(
+            submission,
+            base_properties=base_properties(installation, file, also_defaults=self.also_defaults),
+            base_file=base_file(installation, file),
+            replaceable=is_ours and knows_base_file(installation, file, self.binary or "", self.env),
+        )
+
+    def choose_jar(
+        self,
+        setting: str,
+        submission: Submission,
+        *,
+        s3_transport: bool = False,
+        seconds: float = 60.0,
+        resolver: _Resolver | None = None,
+    ) -> JarChoice:
+        """Choose the jar for one submission.
+
+        A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used. Otherwise
+        ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark fetches itself; a Maven
+        coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of this machine goes
+        onto the driver's class path if the job brings no jars, packages or application jar of its own.
+
+        :param s3_transport: also choose OpenLineage's S3 transport: the job's own, or one of the listener's version.
+        :param seconds: time to resolve a coordinate.
+        :param resolver: resolves coordinates; by default this Spark's Ivy.
+        :raises InjectionError: if no jar is safe for the job.
+        """
+        installation, scala = self.installation, self.scala_version
+        if installation is not None:
+            scala = installation.scala_version
+            resolver = resolver or IvyResolver(installation, submission, self.env, seconds)
+        elif self.binary and self.banner_seconds:
+            versions = SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
+            scala = versions.scala_version if versions else scala
+        chooser = _Chooser(submission, installation, self.local_driver, resolver, scala)
+        listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
+        return chooser.with_s3_transport(listener) if s3_transport else listener
 
 
 def _listener_scala_version(jar: Path) -> ScalaVersion | None:

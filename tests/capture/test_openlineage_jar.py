@@ -11,13 +11,13 @@ from airflow_provider_spark_datahub.capture import openlineage_jar as openlineag
 from airflow_provider_spark_datahub.capture.openlineage_jar import (
     DEFAULT_OPENLINEAGE_JAR,
     JarChoice,
+    SparkSubmit,
     _Coordinate,
     _listener_found,
     _listener_scala_version,
     _UnresolvableError,
-    choose_jar,
 )
-from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion, SparkInstallation
+from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from tests.capture.installations import LISTENER_CLASS, SEQ_CALL, openlineage_jar, spark_at
 from tests.cases import cases
@@ -56,7 +56,7 @@ class Machine:
         (folder / "text.jar").write_text("no zip")
         with zipfile.ZipFile(folder / "other.jar", "w") as archive:
             archive.writestr("org/example/Other.class", b"")
-        self.spark = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(folder / "spark"))})
+        spark_at(folder / "spark")
 
     def filled(self, value: Any) -> Any:
         """Return a value of a table with the machine's names in it."""
@@ -73,15 +73,19 @@ class Machine:
         """Return the choice for a row of a table."""
         for name in situation.get("beside", ()):
             openlineage_jar(self.folder / "spark" / "jars" / name)
-        files = self.filled(situation.get("resolves"))
-        return choose_jar(
+        is_known, files = situation.get("spark", True), self.filled(situation.get("resolves", []))
+        env = {"SPARK_HOME": str(self.folder / "spark")}
+        spark = SparkSubmit(
+            "spark-submit" if is_known else None,
+            env,
+            situation.get("local", True),
+            scala_version=situation.get("scala"),
+        )
+        return spark.choose_jar(
             self.filled(setting),
             Submission(**self.filled(job)),
-            installation=self.spark if situation.get("spark", True) else None,
-            local_driver=situation.get("local", True),
-            resolver=None if files is None else Repository(self.folder, files),
-            scala_version=situation.get("scala"),
             s3_transport=situation.get("s3", False),
+            resolver=Repository(self.folder, files) if is_known else None,
         )
 
 
@@ -120,7 +124,7 @@ def test_scala_version_is_that_of_the_code_then_of_the_name(
 
     def fits(spark_scala: ScalaVersion) -> bool:
         try:
-            choose_jar(str(jar), Submission(), installation=None, local_driver=True, scala_version=spark_scala)
+            SparkSubmit(None, {}, True, scala_version=spark_scala).choose_jar(str(jar), Submission())
         except InjectionError:
             return False
         return True

@@ -16,9 +16,8 @@ from airflow_provider_spark_datahub.capture import (
     LineageInjection,
     Outcome,
     ParentRun,
-    SparkInstallation,
+    SparkSubmit,
     Submission,
-    choose_jar,
     inject,
 )
 from airflow_provider_spark_datahub.capture.event_lines import decoded_event
@@ -89,8 +88,7 @@ def submitted(submission: Submission, folder: Path) -> tuple[JarChoice, Path]:
         driver_class_path=submission.driver_class_path,
         application=str(application),
     )
-    installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
-    jar = choose_jar(str(LISTENER), given, installation=installation, local_driver=True)
+    jar = SparkSubmit(str(SPARK_SUBMIT), env, True).choose_jar(str(LISTENER), given)
     lineage = LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, "analytics", {})
     command = [str(SPARK_SUBMIT), "--master", "local[1]", *inject(given, lineage).submission.arguments]
     done = subprocess.run(

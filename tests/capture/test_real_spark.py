@@ -23,10 +23,8 @@ from airflow_provider_spark_datahub.capture import (
     Outcome,
     ParentRun,
     SparkInstallation,
+    SparkSubmit,
     Submission,
-    base_file,
-    base_properties,
-    choose_jar,
     inject,
     knows_base_file,
 )
@@ -103,19 +101,14 @@ def environment(conf_dir: Path) -> dict[str, str]:
 
 
 def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> Submission:
-    installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
-    submission = Submission(
-        properties,
-        base_properties=base_properties(installation, None),
-        base_file=base_file(installation, None),
-        replaceable=True,
-    )
-    jar = choose_jar(OPENLINEAGE_JAR, submission, installation=installation, local_driver=True)
+    spark = SparkSubmit(str(SPARK_SUBMIT), env, True)
+    submission = replace(spark.with_base(Submission(properties)), replaceable=True)
+    jar = spark.choose_jar(OPENLINEAGE_JAR, submission)
     facets = {"environment-properties": False}
     lineage = LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
     injected = inject(submission, lineage).submission
     with suppress(ClassArchiveError):  # if `make setup` wrote none
-        injected = CLASS_ARCHIVES.find(submission, installation, env, jar).added_to(injected)
+        injected = CLASS_ARCHIVES.find(submission, spark.installation, env, jar).added_to(injected)
     return injected
 
 

@@ -23,7 +23,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
-from airflow_provider_spark_datahub.capture.injection import SparkSubmit
+from airflow_provider_spark_datahub.capture.openlineage_jar import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
