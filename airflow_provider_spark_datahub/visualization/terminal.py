@@ -139,7 +139,7 @@ class _Page:
         lineages = [lineage for job in jobs for lineage in job.columns]
         tails = self.names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
         rows = {
-            dataset: [row.cells(tails, self.names) for row in _column_rows(lineages, dataset)]
+            dataset: _column_rows(lineages, dataset, tails, self.encoding)
             for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
         }
         heading = ("output column", f"{self.glyphs.back_arrow} input columns", "transformation")
@@ -274,42 +274,27 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     return wanted
 
 
-@dataclass(slots=True)
-class _ColumnRow:
-    """Output columns of a dataset with the same inputs and transformation.
+def _column_rows(
+    lineages: Iterable[ColumnLineage], dataset: str, tails: Mapping[str, str], encoding: str
+) -> list[tuple[str, str, str]]:
+    """Return the output columns of a dataset, each with its input columns and the transformation.
 
-    :param of: number of the dataset's columns with lineage.
-    """
-
-    outputs: list[str]
-    inputs: tuple[Column, ...]
-    transformation: str
-    of: int
-
-    def cells(self, tails: Mapping[str, str], names: ShortNames) -> tuple[str, str, str]:
-        """Return the name of the output column, or how many there are, the input columns, and the transformation."""
-        output = "(every column)" if len(self.outputs) == self.of else f"({len(self.outputs)} columns)"
-        if len(self.outputs) == 1:
-            output = harmless(self.outputs[0], names.encoding) or "*"
-        inputs = [
-            f"{tails[column.dataset]}.{harmless(column.path, names.encoding) or '*'}" for column in sorted(self.inputs)
-        ]
-        return f"  {output}", "\n".join(inputs), harmless(self.transformation, names.encoding)
-
-
-def _column_rows(lineages: Iterable[ColumnLineage], dataset: str) -> list[_ColumnRow]:
-    """Return the rows of a dataset; columns with the same inputs and transformation share a row.
-
-    A filter or a join key affects every column: it becomes one row, below those of the single columns.
+    Columns with the same inputs and transformation share a row: a filter or a join key affects every column. Such rows
+    are below those of single columns, and say how many columns they have.
     """
     inputs: dict[tuple[str, str], dict[Column, None]] = {}
     for lineage in lineages:
         if lineage.output.dataset == dataset:
             row = inputs.setdefault((lineage.output.path, ", ".join(lineage.labels())), {})
             row.update(dict.fromkeys(lineage.inputs))
-    columns = {path for path, _ in inputs}
-    rows: dict[tuple[tuple[Column, ...], str], _ColumnRow] = {}
+    every = len({path for path, _ in inputs})
+    outputs: dict[tuple[tuple[Column, ...], str], list[str]] = {}
     for (path, text), upstreams in inputs.items():
-        key = tuple(upstreams), text
-        rows.setdefault(key, _ColumnRow([], *key, len(columns))).outputs.append(path)
-    return sorted(rows.values(), key=lambda row: len(row.outputs) > 1)
+        outputs.setdefault((tuple(upstreams), text), []).append(path)
+    rows = []
+    for (upstream, text), paths in sorted(outputs.items(), key=lambda row: len(row[1]) > 1):
+        several = "(every column)" if len(paths) == every else f"({len(paths)} columns)"
+        name = several if len(paths) > 1 else harmless(paths[0], encoding) or "*"
+        sources = [f"{tails[column.dataset]}.{harmless(column.path, encoding) or '*'}" for column in sorted(upstream)]
+        rows.append((f"  {name}", "\n".join(sources), harmless(text, encoding)))
+    return rows
