@@ -57,7 +57,7 @@ def render_terminal(graph: Graph, console: Console, *, columns: bool = True, zon
         page.notes()
         return
     if graph.roots:
-        page.runs(zone)
+        _Runs(page, zone).show()
     if jobs:
         page.lineage(jobs)
     if columns and any(job.columns for job in jobs):
@@ -90,30 +90,6 @@ class _Page:
 
     def heading(self, title: str, note: str = "") -> None:
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
-
-    def runs(self, zone: tzinfo) -> None:
-        """Print the tree of the runs, with the facts of attempts in columns."""
-        self.heading("Runs", f"times in {zone}")
-        rows = _Tree(self).rows()
-        facts = _Facts(rows, self, zone)
-        for row in rows:
-            room = facts.room if row.attempt else self.width
-            first, *others = self._wrapped(row, room)
-            self.line([first, *facts.of(row.attempt, room - first.cell_len)], wrap=False)
-            for other in others:
-                self.line([other], wrap=False)
-
-    def _wrapped(self, row: _Row, room: int) -> list[Text]:
-        """Wrap the label of a row, after the lines of the tree: its first line fits the room, the others the page."""
-        guide = row.guide[-(self.width // 2) :]
-        below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(self.width // 2) :]
-        label = Text.assemble(*row.label)
-        first = label.wrap(self.console, max(room - len(guide), 1), overflow="fold")[0]
-        after = len(label) - len(label.plain[len(first) :].lstrip())
-        others = (
-            label[after:].wrap(self.console, self.width - len(below), overflow="fold") if after < len(label) else ()
-        )
-        return [Text.assemble((guide, "dim"), first), *(Text.assemble((below, "dim"), line) for line in others)]
 
     def lineage(self, jobs: Sequence[GraphJob]) -> None:
         """Print the flows of the jobs, and the full forms of shortened names."""
@@ -182,26 +158,44 @@ class _Row:
     attempt: Attempt | None = None
 
 
-class _Tree:
-    def __init__(self, page: _Page) -> None:
-        self.glyphs = page.glyphs
-        self.encoding = page.encoding
-        self.roots = page.graph.roots
-        self.titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
+class _Runs:
+    """Tree of the runs, with results, durations and start times in columns; a narrow page has no room for dates."""
 
-    def rows(self) -> list[_Row]:
+    def __init__(self, page: _Page, zone: tzinfo) -> None:
+        self.page = page
+        self.zone = zone
+        self.glyphs = page.glyphs
+        self.titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
+        self.rows = self._rows()
+        attempts = [row.attempt for row in self.rows if row.attempt]
+        self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
+        self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
+        fixed = self.state + self.duration + 3 * _GAP
+        dated = page.width - fixed - len("YYYY-MM-DD HH:MM:SS")
+        self.is_dated = dated >= _LEAST_LABEL
+        room = dated if self.is_dated else page.width - fixed - len("HH:MM:SS")
+        with_attempt = [len(row.guide) + _width(row.label) for row in self.rows if row.attempt]
+        self.room = max(min(room, max(with_attempt, default=0)), 8)
+
+    def show(self) -> None:
+        self.page.heading("Runs", f"times in {self.zone}")
+        for row in self.rows:
+            first, *others = self._wrapped(row, self.room if row.attempt else self.page.width)
+            self.page.line([first, *self._facts(row.attempt, self.room - first.cell_len)], wrap=False)
+            for other in others:
+                self.page.line([other], wrap=False)
+
+    def _rows(self) -> list[_Row]:
         rows: list[_Row] = []
-        waiting = [(TreeItem(root), "", "") for root in reversed(self.roots)]
+        waiting = [(TreeItem(root), "", "") for root in reversed(self.page.graph.roots)]
         while waiting:
             item, guide, below = waiting.pop()
             children = item.children()
             trunk = below + self.glyphs.branch(last=not children)[1]
-            if item.attempt is None:
-                rows.append(_Row(guide, trunk, tuple(self._label(item.run)), item.run.only_attempt()))
-            else:
-                rows.append(_Row(guide, trunk, ((item.attempt.label, ""),), item.attempt))
+            label = ((item.attempt.label, ""),) if item.attempt else tuple(self._label(item.run))
+            rows.append(_Row(guide, trunk, label, item.shown_attempt))
             if item.attempt is None and item.run.error is not None:
-                rows.append(_Row(trunk, trunk, ((harmless(item.run.reason, self.encoding), "red"),)))
+                rows.append(_Row(trunk, trunk, ((harmless(item.run.reason, self.page.encoding), "red"),)))
             for position, child in reversed(list(enumerate(children))):
                 turn, beside = self.glyphs.branch(last=position == len(children) - 1)
                 waiting.append((child, below + turn, below + beside))
@@ -224,30 +218,24 @@ class _Tree:
     def _upstream(self, urn: str) -> str:
         if urn in self.titles:
             return self.titles[urn][1]
-        return f"{harmless(last_part(urn), self.encoding)[:8]}{self.glyphs.ellipsis}"
+        return f"{harmless(last_part(urn), self.page.encoding)[:8]}{self.glyphs.ellipsis}"
 
-
-class _Facts:
-    """Results, durations and start times in columns beside the labels; a narrow page has no room for dates."""
-
-    def __init__(self, rows: Sequence[_Row], page: _Page, zone: tzinfo) -> None:
-        self.zone = zone
-        self.encoding = page.encoding
-        attempts = [row.attempt for row in rows if row.attempt]
-        self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
-        self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
-        fixed = self.state + self.duration + 3 * _GAP
-        dated = page.width - fixed - len("YYYY-MM-DD HH:MM:SS")
-        self.is_dated = dated >= _LEAST_LABEL
-        room = dated if self.is_dated else page.width - fixed - len("HH:MM:SS")
-        with_attempt = [len(row.guide) + _width(row.label) for row in rows if row.attempt]
-        self.room = max(min(room, max(with_attempt, default=0)), 8)
+    def _wrapped(self, row: _Row, room: int) -> list[Text]:
+        """Wrap the label of a row, after the lines of the tree: its first line fits the room, the others the page."""
+        width, console = self.page.width, self.page.console
+        guide = row.guide[-(width // 2) :]
+        below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(width // 2) :]
+        label = Text.assemble(*row.label)
+        first = label.wrap(console, max(room - len(guide), 1), overflow="fold")[0]
+        after = len(label) - len(label.plain[len(first) :].lstrip())
+        others = label[after:].wrap(console, width - len(below), overflow="fold") if after < len(label) else ()
+        return [Text.assemble((guide, "dim"), first), *(Text.assemble((below, "dim"), line) for line in others)]
 
     def _state(self, attempt: Attempt) -> str:
         # UP_FOR_RETRY is the longest result of DataHub; a longer foreign one must not break the alignment.
-        return harmless(attempt.state, self.encoding)[:_LONGEST_STATE]
+        return harmless(attempt.state, self.page.encoding)[:_LONGEST_STATE]
 
-    def of(self, attempt: Attempt | None, pad: int) -> list[Piece]:
+    def _facts(self, attempt: Attempt | None, pad: int) -> list[Piece]:
         """Return the facts of an attempt, with so many blanks before them."""
         if attempt is None:
             return []
