@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.backfill.plan import (
     CONVERTED_FILE,
     SUMMARY,
@@ -99,11 +100,10 @@ def backfill(
 
 
 def _opened(plan: BackfillPlan, connection: str | None, ages: list[str]) -> tuple[ResultFolder, BackfillPlan]:
-    from airflow_provider_spark_datahub.hooks.storage import result_folder
 
     try:
         plan.archive_filter()
-        folder = result_folder(plan.out, connection)
+        folder = hooks.result_folder(plan.out, connection)
         return folder, plan.resumed(folder, ages)
     except PlanError as error:
         console.fail(str(error))
@@ -145,16 +145,15 @@ def _report(folder: ResultFolder, as_json: bool) -> None:
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
     from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink, sink_of
 
-    sink, problem = open_sink(connection)
+    sink, problem = hooks.open_sink(connection)
     if sink is None:
         console.fail(str(problem))
     sink.close()
 
     delivery = BackfillDelivery(
         folder,
-        lambda: sink_of(connection),
+        lambda: hooks.sink_of(connection),
         Rate(rate or None),
         threads=threads,
         on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),

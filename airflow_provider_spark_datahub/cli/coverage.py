@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
-    from airflow_provider_spark_datahub.hooks.lineage_source import TaskReport
+    from airflow_provider_spark_datahub.hooks import TaskReport
 
 _DETAIL = re.compile(r" \([^()]*\)$")
 _NO_REASON = "the report gives no reason"
@@ -49,9 +50,7 @@ def coverage(
     dag_ids = set(dag) if dag else None
     try:
         with console.airflow_logs_to_stderr():
-            from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource
-
-            source = LineageSource()
+            source = hooks.LineageSource()
             records = source.newest(None, dag_ids, undelivered=True)
             reports = source.reports(dag_ids, most=None, since=moment)
     except OSError as error:

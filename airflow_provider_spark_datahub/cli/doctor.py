@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from packaging.requirements import Requirement
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, hooks
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
@@ -123,11 +123,10 @@ class _HealthChecks:
     @staticmethod
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
         """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 
         try:
-            options = configuration().resolve()
-            enabled = configuration().is_enabled()
+            options = hooks.configuration().resolve()
+            enabled = hooks.configuration().is_enabled()
         except (OptionError, SettingsError, ValueError) as error:
             return None, [_bad("configuration", str(error), "correct airflow.cfg or AIRFLOW__SPARK_DATAHUB__...")]
         results = [_warning("configuration", note) for note in options.notes]
@@ -145,11 +144,9 @@ class _HealthChecks:
 
     def check_connection(self) -> Iterator[CheckResult]:
         """Check that the connection's sink answers and, with :attr:`write`, accepts a proposal."""
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-        from airflow_provider_spark_datahub.hooks.datahub import check_sink, open_sink
 
-        name = self.connection or configuration().connection_id
-        sink, problem = open_sink(name)
+        name = self.connection or hooks.configuration().connection_id
+        sink, problem = hooks.open_sink(name)
         if sink is None:
             advice = (
                 f"airflow connections add {name} --conn-type datahub-rest --conn-host http://gms:8080; on a host "
@@ -159,7 +156,7 @@ class _HealthChecks:
             return
         with sink:
             yield _good("connection", f"{name} connects to {sink.describe()}")
-            results = check_sink(name, sink, Deadline.after(self.seconds))
+            results = hooks.check_sink(name, sink, Deadline.after(self.seconds))
             yield from results
             if not self.write or any(result.status is CheckStatus.BAD for result in results):
                 return
@@ -187,10 +184,9 @@ class _HealthChecks:
 
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
-        from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 
         try:
-            outbox = configured_outbox(self.outbox)
+            outbox = hooks.configured_outbox(self.outbox)
             outbox.deadline = Deadline.after(_OUTBOX_SECONDS)
             outbox.storage.write(_PROBE, [b"written by spark-datahub doctor"])
             outbox.storage.remove(_PROBE)
@@ -341,7 +337,7 @@ def doctor(
     seconds: Annotated[float, typer.Option(help="Seconds for each check.", min=0.1)] = 30.0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.
+    """Check what lineage needs on this machine: versions, hooks.configuration, plugin, connection, outbox, Spark, jar.
 
     Run it on a worker, as the user that runs tasks.
 

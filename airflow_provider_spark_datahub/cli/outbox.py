@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
 from airflow_provider_spark_datahub.delivery.outbox import (
@@ -122,11 +123,9 @@ def emit(
     limits = DrainLimits(max_seconds, seconds, max_entries)
     hours = console.parse_hours("--over-after", over_after)
     with _opened(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
-        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
-
         drained = drain(
             opened,
-            airflow_connections(),
+            hooks.airflow_connections(),
             limits,
             gives_up=gives_up,
             connection=connection,
@@ -206,9 +205,8 @@ def _opened(
 
 
 def _configured(location: str | None) -> Outbox:
-    from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 
-    return configured_outbox(location)
+    return hooks.configured_outbox(location)
 
 
 def _folder(location: str | None) -> Outbox | None:

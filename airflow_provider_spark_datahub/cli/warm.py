@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, hooks
 from airflow_provider_spark_datahub.cli import console
 
 
@@ -81,10 +81,8 @@ def _written(
 
 
 def _configured(folder: Path | None, openlineage_jar: str | None) -> tuple[Path, str]:
-    """Return the folder and the jar, from the options or else from Airflow's configuration."""
+    """Return the folder and the jar, from the options or else from Airflow's hooks.configuration."""
     if folder is None or openlineage_jar is None:
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-
-        folder = folder or configuration().class_archives
-        openlineage_jar = openlineage_jar or configuration().read("openlineage_jar")
+        folder = folder or hooks.configuration().class_archives
+        openlineage_jar = openlineage_jar or hooks.configuration().read("openlineage_jar")
     return folder, openlineage_jar or capture.DEFAULT_OPENLINEAGE_JAR

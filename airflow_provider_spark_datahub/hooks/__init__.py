@@ -1,1 +1,42 @@
-"""Hooks: Airflow's context, and its connections to DataHub and to object stores."""
+"""Airflow's side of lineage: connections, configuration, the context of tasks, metrics, assets, stored lineage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_spark_datahub._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from .airflow_context import (
+        AttemptContext,
+        configuration,
+        dag_run_of,
+        datahub_plugin_is_active,
+        ended_attempt,
+        final_result,
+        lineage_is_on,
+        lineage_option,
+        page_url,
+        stored_result,
+        successful_task_runs,
+    )
+    from .assets import emit_assets
+    from .datahub import airflow_connections, check_sink, open_sink, sink_of
+    from .lineage_source import LineageSource, Scope, TaskReport
+    from .masking import hide_secrets, mask
+    from .metrics import count_attempt, gauge_outbox
+    from .storage import configured_outbox, result_folder
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "airflow_context": "AttemptContext configuration dag_run_of datahub_plugin_is_active ended_attempt "
+            "final_result lineage_is_on lineage_option page_url stored_result successful_task_runs",
+            "assets": "emit_assets",
+            "datahub": "airflow_connections check_sink open_sink sink_of",
+            "lineage_source": "LineageSource Scope TaskReport",
+            "masking": "hide_secrets mask",
+            "metrics": "count_attempt gauge_outbox",
+            "storage": "configured_outbox result_folder",
+        },
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
@@ -95,12 +96,11 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises BackfillIncompleteError: if the delivery is incomplete.
         """
         from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, SUMMARY
-        from airflow_provider_spark_datahub.hooks.storage import result_folder
 
         plan = self._plan()
         plan.settings()
         plan.archive_filter()
-        folder = result_folder(plan.out, self.out_conn_id)
+        folder = hooks.result_folder(plan.out, self.out_conn_id)
         plan.resumed(folder)
         if not (folder / CONVERTED_FILE).exists():
             self._convert(context, plan)
@@ -117,12 +117,11 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
     def _plan(self) -> BackfillPlan:
         from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, folder_uri
-        from airflow_provider_spark_datahub.hooks.airflow_context import configuration
 
         return BackfillPlan(
             sources=_texts(self.sources),
             out=folder_uri(self.out),
-            options=configuration().setting_layers(self.lineage),
+            options=hooks.configuration().setting_layers(self.lineage),
             since=self.since or None,
             until=self.until or None,
             applications=_texts(self.applications),
@@ -146,10 +145,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
     def _deliver(self, folder: ResultFolder, connection: str) -> DeliveryTotals:
         from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
-        from airflow_provider_spark_datahub.hooks.datahub import sink_of
 
         return BackfillDelivery(
-            folder, lambda: sink_of(connection), Rate(self.rate or None), threads=self.threads
+            folder, lambda: hooks.sink_of(connection), Rate(self.rate or None), threads=self.threads
         ).run()
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
+from airflow_provider_spark_datahub import hooks, task
+
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
@@ -62,27 +64,22 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxNotEmptyError: see ``fail_when_waiting``.
         """
         from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter
-        from airflow_provider_spark_datahub.hooks.airflow_context import final_result
-        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
-        from airflow_provider_spark_datahub.hooks.metrics import gauge_outbox
-        from airflow_provider_spark_datahub.hooks.storage import configured_outbox
-        from airflow_provider_spark_datahub.task import drain
 
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
-        outbox = configured_outbox(self.outbox_location)
+        outbox = hooks.configured_outbox(self.outbox_location)
         limits = DrainLimits(
             seconds=None if self.max_seconds is None else float(self.max_seconds),
             entry_seconds=self.entry_seconds,
             entries=None if self.max_entries is None else int(self.max_entries),
         )
-        drained = drain(
+        drained = task.drain(
             outbox,
-            airflow_connections(partial(final_result, context.get("ti"))),
+            hooks.airflow_connections(partial(hooks.final_result, context.get("ti"))),
             limits,
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
         ).run()
-        gauge_outbox(outbox)
+        hooks.gauge_outbox(outbox)
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
             self.log.warning("%s", problem)

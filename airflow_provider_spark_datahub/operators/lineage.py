@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 
-from airflow_provider_spark_datahub.hooks import masking
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.task_lineage import (
     DEFERRED,
@@ -96,7 +96,7 @@ class SubmissionLauncher(ABC):
         injection = attempt.inject(self.submission(), self.spark(), parent, root)
         for secret in injection.secrets:
             # These secrets were in a file, and are now on a command line that Airflow logs.
-            masking.mask(secret)
+            hooks.mask(secret)
         return self.launching(injection.submission)
 
 
@@ -233,14 +233,12 @@ class SparkLineageOperator(BaseOperator):
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import Dataset
 
-        from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active
-
         ended = self._task_lineage.ended if self._task_lineage else None
         if ended is None:
             return OperatorLineage()
         inputs, outputs = (
             [Dataset(namespace=dataset.namespace, name=dataset.name) for dataset in datasets]
-            for datasets in ended.openlineage_datasets(for_plugin=datahub_plugin_is_active())
+            for datasets in ended.openlineage_datasets(for_plugin=hooks.datahub_plugin_is_active())
         )
         return OperatorLineage(inputs=inputs, outputs=outputs)
 

@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
+from airflow_provider_spark_datahub import hooks
+
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task import AttemptLineage
 
@@ -45,10 +47,9 @@ class LineagePageLink(BaseOperatorLink):
         """Return the address, relative to Airflow's UI if Airflow does not know its own."""
         if _attempt_of(operator) is None:
             return ""
-        from airflow_provider_spark_datahub.hooks.airflow_context import page_url
 
         scope = {name: getattr(ti_key, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
-        return f"{page_url('spark-datahub', 'task') or '/spark-datahub/task'}?{urlencode(scope)}"
+        return f"{hooks.page_url('spark-datahub', 'task') or '/spark-datahub/task'}?{urlencode(scope)}"
 
 
 LINKS = DatahubRunLink(), DatahubJobLink(), LineagePageLink()

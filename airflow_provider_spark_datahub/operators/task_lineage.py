@@ -24,7 +24,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from airflow_provider_spark_datahub import capture, conversion, task
+from airflow_provider_spark_datahub import capture, conversion, hooks, task
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import printable
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_spark_datahub.conversion import JobLineage
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext
     from airflow_provider_spark_datahub.task import (
         AttemptEnd,
         AttemptLineage,
@@ -95,7 +94,7 @@ class TaskLineage:
         self._find_launcher = find_launcher
         self._log = log
         self._before = before
-        self._airflow: AttemptContext | None = None
+        self._airflow: hooks.AttemptContext | None = None
         self._launcher: Launcher | None = None
         self._problem: str | None = None
         self._running: RunningAttempt | None = None
@@ -267,10 +266,9 @@ class TaskLineage:
         return True
 
     def _count(self, report: LineageReport) -> None:
-        from airflow_provider_spark_datahub.hooks.metrics import count_attempt
 
         ti = self._context["ti"]
-        count_attempt(report, ti.dag_id, ti.task_id)
+        hooks.count_attempt(report, ti.dag_id, ti.task_id)
 
     def _next_step(self, report: LineageReport) -> str:
         if self.attempt is None or report.outbox_entry is None:
@@ -327,10 +325,8 @@ class TaskLineage:
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
         """
-        from airflow_provider_spark_datahub.hooks.airflow_context import AttemptContext, configuration, final_result
-        from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 
-        configured = configuration()
+        configured = hooks.configuration()
         given = dict(self._find_options())
         if not configured.is_enabled(given.pop("enabled", None)):
             self._log.info("Lineage is switched off (option enabled).")
@@ -338,8 +334,8 @@ class TaskLineage:
         options = configured.resolve(**given)
         for note in options.notes:
             self._log.info("Lineage option %s", note)
-        airflow = self._airflow = AttemptContext(self._context)
-        connections = airflow_connections(partial(final_result, self._context["ti"]))
+        airflow = self._airflow = hooks.AttemptContext(self._context)
+        connections = hooks.airflow_connections(partial(hooks.final_result, self._context["ti"]))
         self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
         if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)
@@ -363,7 +359,9 @@ class TaskLineage:
         self.guarded("announcing", running.announce, costs_lineage=False)
         self.guarded("following", running.follow, costs_lineage=False)
 
-    def _with_listener(self, attempt: AttemptLineage, airflow: AttemptContext) -> AbstractContextManager[None] | None:
+    def _with_listener(
+        self, attempt: AttemptLineage, airflow: hooks.AttemptContext
+    ) -> AbstractContextManager[None] | None:
         try:
             self._launcher = self._find_launcher()
             return self._launcher.inject(attempt, *airflow.openlineage_runs())
@@ -404,9 +402,8 @@ class TaskLineage:
         return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 
     def _emit_assets(self, attempt: AttemptLineage, ended: EndedAttempt) -> None:
-        from airflow_provider_spark_datahub.hooks.assets import emit_assets
 
-        emit_assets(self._context, attempt.task_attempt.urn, ended.written, attempt.report)
+        hooks.emit_assets(self._context, attempt.task_attempt.urn, ended.written, attempt.report)
 
     def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pendulum
 from airflow.listeners import hookimpl
 
+from airflow_provider_spark_datahub import conversion, delivery, hooks, task
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.printable import counted
 
@@ -158,14 +159,12 @@ def _report_set_state(ti: Any, state: str) -> None:
     """Report the state that a user set for a task run in Airflow's UI or API."""
     from airflow.models.serialized_dag import SerializedDagModel
 
-    from airflow_provider_spark_datahub.hooks.airflow_context import datahub_plugin_is_active, ended_attempt
-
     dag = SerializedDagModel.get_dag(ti.dag_id)
     connections = [connection for connection, task_id in _connections(dag) if task_id == ti.task_id] if dag else []
-    if not connections or ti.start_date is None or datahub_plugin_is_active():
+    if not connections or ti.start_date is None or hooks.datahub_plugin_is_active():
         # A task that never started has no run in DataHub, and DataHub's own plugin reports set states itself.
         return
-    attempt = ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state])
+    attempt = hooks.ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state])
     for connection in connections:
         _submit(_End(connection, attempt.key, attempt.end_events()))
 
@@ -180,26 +179,19 @@ def _guarded(problem: str, step: Callable[[], None]) -> None:
     try:
         step()
     except Exception as error:  # noqa: BLE001 (logged below as `exc_info` would, without its secrets)
-        from airflow_provider_spark_datahub.conversion import redacted_trace
-
-        log.warning("%s\n%s", problem, redacted_trace(error))
+        log.warning("%s\n%s", problem, conversion.redacted_trace(error))
 
 
 def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     dag = getattr(dag_run, "dag", None) or dag_run.get_dag()
-    from airflow_provider_spark_datahub.hooks.airflow_context import (
-        configuration,
-        dag_run_of,
-        datahub_plugin_is_active,
-    )
 
-    by_policy = configuration().read("auto")
+    by_policy = hooks.configuration().read("auto")
     if not by_policy and not any(_connections(dag)):
         return
-    run = dag_run_of(dag_run, dag)
+    run = hooks.dag_run_of(dag_run, dag)
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
-    proposals = run.end_proposals(end_ms, result, written_by_plugin=datahub_plugin_is_active())
+    proposals = run.end_proposals(end_ms, result, written_by_plugin=hooks.datahub_plugin_is_active())
     key = AttemptKey(run.dag_id, run.run_id, "", -1, 1)
     if not by_policy:
         _submit_ends(dag, key, proposals)
@@ -229,21 +221,19 @@ def _submit_ends(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
 
 def _submit(end: _End) -> None:
     """Queue an end for the threads that put it into the outbox and deliver it."""
-    from airflow_provider_spark_datahub.hooks.storage import configured_outbox
 
-    keep = partial(_keep, end, configured_outbox, _deliveries())
+    keep = partial(_keep, end, hooks.configured_outbox, _deliveries())
     _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
 
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
     """Yield connection and id of each lineage task of the DAG; not if the connection is a template or expanded."""
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration, lineage_is_on, lineage_option
 
-    configured = configuration()
-    for task in filter(partial(lineage_is_on, dag), dag.tasks):
-        connection = lineage_option(dag, task, "datahub_conn_id") or configured.connection_id
+    configured = hooks.configuration()
+    for operator in filter(partial(hooks.lineage_is_on, dag), dag.tasks):
+        connection = hooks.lineage_option(dag, operator, "datahub_conn_id") or configured.connection_id
         if "{{" not in connection:
-            yield connection, task.task_id
+            yield connection, operator.task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +306,7 @@ class _OutdatedEdges:
     @classmethod
     def of(cls, end: _End, outbox: Outbox) -> Self:
         """Return the outdated edges of tasks whose runs in this DAG run are all recorded."""
-        from airflow_provider_spark_datahub.conversion import retractions
         from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords, outdated_edges
-        from airflow_provider_spark_datahub.hooks.airflow_context import successful_task_runs
 
         kept = EdgeRecords(outbox.storage)
         try:
@@ -331,7 +319,7 @@ class _OutdatedEdges:
         if all(record.key.run_id == end.key.run_id for record in records):
             return cls()
         task_ids = sorted({record.key.task_id for record in records})
-        task_runs = successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
+        task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
         outdated, old = outdated_edges(records, end.key.run_id, task_runs)
         log.debug(
             "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
@@ -342,7 +330,7 @@ class _OutdatedEdges:
                 "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
                 "to be complete.", end.key.dag_id, task_id, end.key.run_id,
             )  # fmt: skip
-        return cls(retractions(outdated, ()), old)
+        return cls(conversion.retractions(outdated, ()), old)
 
     def forget(self, outbox: Outbox) -> None:
         """Remove the records, after the retractions are in the outbox."""
@@ -352,19 +340,16 @@ class _OutdatedEdges:
 
 
 def _deliver(end: _End, entry: Entry | None) -> None:
-    from airflow_provider_spark_datahub.delivery import Deadline
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
-    from airflow_provider_spark_datahub.hooks.datahub import airflow_connections, sink_of
-    from airflow_provider_spark_datahub.task import drain
 
     if entry is None:
-        with sink_of(end.connection) as sink:
-            delivery = sink.deliver(end.proposals, Deadline.after(_DELIVERY_SECONDS))
-        if delivery.pending:
-            log.warning("Could not deliver %s, and it is not in the outbox: %s", end, delivery.problem)
+        with hooks.sink_of(end.connection) as sink:
+            outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
+        if outcome.pending:
+            log.warning("Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem)
         return
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
-    drained = drain(entry.outbox, airflow_connections(), limits).run([entry.name])
+    drained = task.drain(entry.outbox, hooks.airflow_connections(), limits).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Could not deliver %s: %s. It stays in the outbox.", end, "; ".join(drained.problems))
@@ -381,9 +366,6 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
     from airflow.providers.common.compat.sdk import conf
 
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter, EntryName
-    from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
-    from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
-    from airflow_provider_spark_datahub.task import drain, event_bytes, is_ready, may_run
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.key.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
@@ -392,19 +374,19 @@ def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) ->
 
     def converts(entry: Entry) -> bool:
         # Leave a large conversion to a task: here it would slow down the scheduler.
-        return (at_last or not may_run(entry.manifest)) and event_bytes(entry) <= _CONVERTED_BYTES
+        return (at_last or not task.may_run(entry.manifest)) and task.event_bytes(entry) <= _CONVERTED_BYTES
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run
         if not of_run(manifest):
             return False
-        is_now = is_ready(manifest, lambda _: at_last or not may_run(manifest))
+        is_now = task.is_ready(manifest, lambda _: at_last or not task.may_run(manifest))
         others_may_run |= not is_now
         return is_now
 
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
-    connections = airflow_connections(lambda key: stored_result(key) or "FAILURE")
-    drained = drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
+    connections = hooks.airflow_connections(lambda key: hooks.stored_result(key) or "FAILURE")
+    drained = task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
     log.debug(
         "Drained the entries that tasks of DAG run %s of %s left: %s", end.key.run_id, end.key.dag_id, drained.sentence
     )

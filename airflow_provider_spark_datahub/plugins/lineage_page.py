@@ -23,7 +23,7 @@ from fastapi.responses import JSONResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
-from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
+from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization import (
     Action,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.policies import hookimpl
 
+from airflow_provider_spark_datahub import hooks
+
 if TYPE_CHECKING:
     from types import CodeType
 
@@ -133,8 +135,7 @@ def _measures(of: type) -> tuple[int, int, int]:
 
 
 def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
-    from airflow_provider_spark_datahub.hooks.airflow_context import lineage_option
 
-    given = {name: lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
+    given = {name: hooks.lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
     rendered: dict[str, Any] = task.render_template(given, context)
     return rendered

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_spark_datahub.hooks.masking import hide_secrets
+from airflow_provider_spark_datahub.hooks import hide_secrets
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 
 _PREFIX = "/spark-datahub"

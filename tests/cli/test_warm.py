@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli.doctor import _HealthChecks
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.task import LineageConfiguration
@@ -17,7 +18,7 @@ from tests.cli.commands import run
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     worker = Worker(tmp_path)
     configured = LineageConfiguration(airflow_context.configuration().read, tmp_path)
-    monkeypatch.setattr(airflow_context, "configuration", lambda: configured)
+    monkeypatch.setattr(hooks, "configuration", lambda: configured)
     for name, value in worker.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)

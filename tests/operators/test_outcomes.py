@@ -22,6 +22,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from airflow_provider_spark_datahub.capture.openlineage_jar import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
@@ -83,7 +84,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the switch": (LineageConfiguration, "is_enabled"),
     "the options": (LineageConfiguration, "resolve"),
     "the sink": (datahub, "open_sink"),
-    "the identity": (airflow_run, "AttemptContext"),
+    "the identity": (hooks, "AttemptContext"),
     "the place in the run tree": (airflow_run.AttemptContext, "attempt"),
     "an earlier attempt": (EarlierAttempts, "to_deliver"),
     "OpenLineage's runs": (airflow_run.AttemptContext, "openlineage_runs"),

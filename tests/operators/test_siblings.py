@@ -15,6 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -171,7 +172,7 @@ def end_dag_run(run: DagRun, task: SparkSubmitDatahubOperator) -> None:
 def task_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, list[int]]]:
     """What Airflow's database has on the DAG runs: the indexes of tasks whose runs all succeeded."""
     found: dict[str, dict[str, list[int]]] = {}
-    monkeypatch.setattr(airflow_context, "successful_task_runs", lambda _, run_id, __: found[run_id])
+    monkeypatch.setattr(hooks, "successful_task_runs", lambda _, run_id, __: found[run_id])
     return found
 
 
@@ -253,7 +254,8 @@ def test_a_cleared_older_dag_run_removes_no_edge_of_a_newer_one(
 @pytest.mark.slow
 def test_datahubs_plugin_removes_no_edge(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     """It replaces the edges of the task's DataJob by what the operator returns, after each try of each index."""
-    monkeypatch.setattr(airflow_context, "datahub_plugin_is_active", lambda: True)
+    for module in (hooks, airflow_context):
+        monkeypatch.setattr(module, "datahub_plugin_is_active", lambda: True)
 
     def seen_by_plugin(run: DagRun, task_id: str, number: int, index: int = -1) -> list[str]:
         write_events(spark, number)

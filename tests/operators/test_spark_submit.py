@@ -257,9 +257,7 @@ def test_datasets_for_openlineage_and_for_datahubs_plugin(
             execute(operator, context)
     else:
         execute(operator, context)
-    monkeypatch.setattr(
-        "airflow_provider_spark_datahub.hooks.airflow_context.datahub_plugin_is_active", lambda: beside_the_plugin
-    )
+    monkeypatch.setattr("airflow_provider_spark_datahub.hooks.datahub_plugin_is_active", lambda: beside_the_plugin)
     hook = "get_openlineage_facets_on_failure" if code else "get_openlineage_facets_on_complete"
     lineage = getattr(operator, hook)(context["ti"])
     namespace = "file"
@@ -279,7 +277,7 @@ def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
     named: dict[bool, set[tuple[str, str]]] = {}
     for active in (False, True):
         monkeypatch.setattr(
-            "airflow_provider_spark_datahub.hooks.airflow_context.datahub_plugin_is_active",
+            "airflow_provider_spark_datahub.hooks.datahub_plugin_is_active",
             lambda active=active: active,
         )
         outputs = operator.get_openlineage_facets_on_complete(None).outputs
