@@ -33,11 +33,6 @@ def hive_session_properties(facet: JsonObject) -> dict[str, str]:
     return {key: redact(key, text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
 
 
-_ENGINE_KEYS = {
-    "name": "processingEngine",
-    "version": "processingEngineVersion",
-    "openlineageAdapterVersion": "openlineageAdapterVersion",
-}
 _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applicationAttemptId": "attemptId"}
 _APPLICATION_FACET = "spark_applicationDetails"
 
@@ -109,18 +104,15 @@ def _layer(name: str, facet: bytes, pattern: str) -> SharedObject:
     return SharedObject(_LAYERS[name](as_object(facet), pattern))
 
 
-def _engine(facet: JsonObject, _: str) -> dict[str, str]:
-    return {name: _text(facet[key]) for key, name in _ENGINE_KEYS.items() if facet.get(key) is not None}
+def _named(shown: Callable[[str], str], *keys: str, **names: str) -> Callable[[JsonObject, str], dict[str, str]]:
+    """Return a reader of the values of these keys, each as ``shown`` returns it.
 
-
-def _versions(facet: JsonObject, _: str) -> dict[str, str]:
-    keys = ("spark-version", "openlineage-spark-version")
-    return {key: _text(facet[key]) for key in keys if facet.get(key) is not None}
-
-
-def _job_details(facet: JsonObject, _: str) -> dict[str, str]:
-    keys = ("jobId", "jobDescription", "jobGroup", "jobCallSite")
-    return {key: redact_text(_text(facet[key])) for key in keys if facet.get(key) is not None}
+    :param names: names of properties by their keys, if they differ.
+    """
+    names = {key: key for key in keys} | names
+    return lambda facet, _: {
+        name: shown(_text(facet[key])) for key, name in names.items() if facet.get(key) is not None
+    }
 
 
 def _spark_properties(facet: JsonObject, pattern: str) -> dict[str, str]:
@@ -139,9 +131,11 @@ def _application(facet: JsonObject, pattern: str) -> dict[str, str]:
 _SHARED = ("processing_engine", "spark_version", "spark_jobDetails", "spark_properties")
 # Readers by run facet. They get the facet and the job's own redaction pattern.
 _LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
-    "processing_engine": _engine,
-    "spark_version": _versions,
-    "spark_jobDetails": _job_details,
+    "processing_engine": _named(
+        str, "openlineageAdapterVersion", name="processingEngine", version="processingEngineVersion"
+    ),
+    "spark_version": _named(str, "spark-version", "openlineage-spark-version"),
+    "spark_jobDetails": _named(redact_text, "jobId", "jobDescription", "jobGroup", "jobCallSite"),
     "spark_properties": _spark_properties,
     _APPLICATION_FACET: _application,
 }
