@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,10 @@ from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cases import cases
 from tests.operators.tries import (
     FakeSpark,
-    TaskInstance,
     TaskState,
-    context_of,
-    execute,
     operator_with_lineage,
     report_of,
+    run_try,
 )
 
 JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
@@ -113,16 +110,6 @@ def state(request: pytest.FixtureRequest) -> TaskState | None:
     return TaskState() if request.param == "with task state" else None
 
 
-def attempt(spark: FakeSpark, number: int, state: TaskState | None, **arguments: Any) -> dict[str, Any]:
-    """Run an attempt of a task with two retries, and return its report."""
-    operator = operator_with_lineage(spark, **arguments)
-    ti = TaskInstance(try_number=number, max_tries=2)
-    with suppress(AirflowException):
-        execute(operator, context_of(operator, ti, state))
-    report: dict[str, Any] = ti.xcoms["lineage_report"]
-    return report
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["listener", "auto"])
 def test_the_attempt_after_a_failed_listener_runs_without_it(
@@ -131,10 +118,10 @@ def test_the_attempt_after_a_failed_listener_runs_without_it(
     output = DRIVER_OUTPUT / "memory.log.gz"
     spark.prints(gzip.decompress(output.read_bytes()).decode())
     spark.exits(1)
-    first = attempt(spark, 1, state, capture=capture)
+    first = run_try(spark, 1, state, max_tries=2, fails=AirflowException, capture=capture)
     spark.logs(LOG)
     spark.exits(0)
-    second, third = attempt(spark, 2, state, capture=capture), attempt(spark, 3, state, capture=capture)
+    second, third = (run_try(spark, number, state, max_tries=2, capture=capture) for number in (2, 3))
 
     failure = "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"
     assert f"{failure}; a next attempt runs without the listener" in first["warnings"]
@@ -152,13 +139,13 @@ def test_the_attempt_after_a_failed_listener_runs_without_it(
 def test_a_failure_of_the_job_itself_keeps_the_listener(spark: FakeSpark, state: TaskState | None) -> None:
     spark.prints(gzip.decompress((DRIVER_OUTPUT / "users_memory.log.gz").read_bytes()).decode())
     spark.exits(1)
-    reports = [attempt(spark, number, state) for number in (1, 2)]
+    reports = [run_try(spark, number, state, max_tries=2, fails=AirflowException) for number in (1, 2)]
     assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]
     assert not [warning for report in reports for warning in report["warnings"] if "without" in warning]
 
 
 def test_a_job_that_succeeds_in_spite_of_its_listener_keeps_it(spark: FakeSpark, state: TaskState | None) -> None:
     spark.prints(gzip.decompress((DRIVER_OUTPUT / "memory.log.gz").read_bytes()).decode())
-    attempt(spark, 1, state)
-    attempt(spark, 2, state)
+    for number in (1, 2):
+        run_try(spark, number, state, max_tries=2)
     assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]

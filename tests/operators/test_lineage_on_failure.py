@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
-from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import (
+    FakeSpark,
+    TaskState,
+    run_try,
+)
 
 
 @pytest.fixture
@@ -27,17 +30,6 @@ def obstacle(tmp_path: Path) -> Path:
 def state(request: pytest.FixtureRequest) -> TaskState | None:
     """Airflow keeps a state of tasks since 3.3."""
     return TaskState() if request.param == "with task state" else None
-
-
-def run_try(spark: FakeSpark, number: int, state: TaskState | None, max_tries: int = 1, **arguments: Any) -> Any:
-    """One try, by an operator of its own, as each try has; the result is its report."""
-    operator = operator_with_lineage(spark, **arguments)
-    ti = TaskInstance(try_number=number, max_tries=max_tries)
-    try:
-        execute(operator, context_of(operator, ti, state))
-    finally:
-        report = ti.xcoms.get("lineage_report")
-    return report
 
 
 def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
@@ -62,8 +54,14 @@ def test_warn_leaves_undelivered_lineage_in_the_outbox(
 def test_the_next_attempt_only_delivers(
     spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str
 ) -> None:
-    with pytest.raises(LineagePendingError, match=f"Spark succeeded, but .*lineage_on_failure={policy}.*sink"):
-        run_try(spark, 1, state, lineage_on_failure=policy)
+    run_try(
+        spark,
+        1,
+        state,
+        lineage_on_failure=policy,
+        fails=LineagePendingError,
+        match=f"Spark succeeded, but .*lineage_on_failure={policy}.*sink",
+    )
     obstacle.unlink()
 
     report = run_try(spark, 2, state, lineage_on_failure=policy)
@@ -77,8 +75,7 @@ def test_the_next_attempt_only_delivers(
 
 def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
     for number in (1, 2):
-        with pytest.raises(LineagePendingError):
-            run_try(spark, number, state, max_tries=3, lineage_on_failure="retry")
+        run_try(spark, number, state, max_tries=3, lineage_on_failure="retry", fails=LineagePendingError)
     obstacle.unlink()
     assert run_try(spark, 3, state, max_tries=3, lineage_on_failure="retry")["pending"] == 0
     assert len(spark.runs) == 1
@@ -88,11 +85,7 @@ def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, 
 def test_the_last_attempt_fails_by_fail_alone_and_a_cleared_task_runs_spark_again(
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
-    if fails:
-        with pytest.raises(LineagePendingError):
-            run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy)
-    else:
-        run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy)
+    run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy, fails=LineagePendingError if fails else None)
     obstacle.unlink()
     # Somebody clears the task: it is to run again, whole.
     run_try(spark, 2, state, max_tries=1, lineage_on_failure=policy)
@@ -104,8 +97,8 @@ def test_a_task_that_is_cleared_after_its_last_attempt_only_delivered_runs_spark
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
     for number in (1, 2):
-        with pytest.raises(LineagePendingError) if number == 1 or fails else nullcontext():
-            run_try(spark, number, state, max_tries=1, lineage_on_failure=policy)
+        failure = LineagePendingError if number == 1 or fails else None
+        run_try(spark, number, state, max_tries=1, lineage_on_failure=policy, fails=failure)
     assert len(spark.runs) == 1
     with suppress(LineagePendingError):
         run_try(spark, 3, state, max_tries=2, lineage_on_failure=policy)
@@ -151,8 +144,7 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
     spark: FakeSpark, obstacle: Path, tmp_path: Path
 ) -> None:
     state = TaskState()
-    with pytest.raises(LineagePendingError):
-        run_try(spark, 1, state, lineage_on_failure="retry")
+    run_try(spark, 1, state, lineage_on_failure="retry", fails=LineagePendingError)
     obstacle.unlink()
     report = run_try(spark, 2, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
     assert len(spark.runs) == 1
@@ -161,8 +153,7 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
 
 def test_the_tasks_state_counts_for_the_next_attempt_only(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
     state = TaskState()
-    with pytest.raises(LineagePendingError):
-        run_try(spark, 1, state, lineage_on_failure="retry")
+    run_try(spark, 1, state, lineage_on_failure="retry", fails=LineagePendingError)
     obstacle.unlink()
     run_try(spark, 3, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
     assert len(spark.runs) == 2

@@ -12,11 +12,10 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators import spark_submit as provider
 
-from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, operator_with_lineage, report_of
+from tests.operators.tries import CORPUS, FakeSpark, TaskState, run_try
 
 pytestmark = RECONNECTING
 
@@ -56,17 +55,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return one
 
 
-@dataclass
-class Ti(TaskInstance):
-    stats_tags: dict[str, str] = field(default_factory=dict)
-
-
-def run_try(spark: FakeSpark, number: int, state: TaskState | None, **arguments: Any) -> dict[str, Any]:
-    operator: SparkSubmitDatahubOperator = operator_with_lineage(spark, **arguments)
-    ti = Ti(try_number=number, max_tries=2)
-    return report_of(operator, ti, state=state)
-
-
 def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submit in a first attempt and lose its worker, while its driver goes on."""
 
@@ -78,7 +66,7 @@ def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkey
         # The worker is gone: what would follow the job does not happen.
         patched.setattr(TaskLineage, "_conclude", lambda *_: None)
         with pytest.raises(WorkerLostError):
-            run_try(spark, 1, state)
+            run_try(spark, 1, state, max_tries=2)
     cluster.while_polled = lambda: None
 
 
@@ -91,7 +79,7 @@ def test_an_attempt_that_reconnects_reads_what_the_driver_wrote(
     cluster.writes("a_csv_join_agg")
     cluster.status = status
 
-    report = run_try(spark, 2, state)
+    report = run_try(spark, 2, state, max_tries=2)
 
     assert len(cluster.locations) == 1, "the second try submitted nothing"
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
@@ -111,7 +99,7 @@ def test_a_new_driver_after_a_failed_one_has_events_of_its_own(
     cluster.writes("c_fail_midway")
     cluster.status = "ERROR"
     cluster.while_polled = lambda: cluster.writes("a_csv_join_agg")
-    report = run_try(spark, 2, state)
+    report = run_try(spark, 2, state, max_tries=2)
     first, second = cluster.locations
     assert first != second
     assert (report["events"], report["pending"]) == (23, 0)
@@ -124,7 +112,7 @@ def test_a_third_attempt_reconnects_to_the_firsts_driver(
     lose_the_worker(spark, cluster, state, monkeypatch)
     lose_the_worker(spark, cluster, state, monkeypatch)
     cluster.writes("a_csv_join_agg")
-    assert run_try(spark, 3, state)["events"] == 23
+    assert run_try(spark, 3, state, max_tries=2)["events"] == 23
     assert len(cluster.locations) == 1
 
 
@@ -135,12 +123,12 @@ def test_a_driver_whose_events_are_not_known_is_reported(
     state = TaskState()
     lose_the_worker(spark, cluster, state, monkeypatch)
     state.set("spark_datahub_submitted", None)
-    report = run_try(spark, 2, state)
+    report = run_try(spark, 2, state, max_tries=2)
     assert "reconnected to a job of an earlier one, whose events are not known" in report["reason"]
 
 
 def test_without_a_state_each_attempt_submits(spark: FakeSpark, cluster: Cluster) -> None:
     cluster.while_polled = lambda: cluster.writes("a_csv_join_agg")
-    assert run_try(spark, 1, None)["events"] == 23
-    assert run_try(spark, 2, None)["events"] == 23
+    assert run_try(spark, 1, None, max_tries=2)["events"] == 23
+    assert run_try(spark, 2, None, max_tries=2)["events"] == 23
     assert len(cluster.locations) == 2

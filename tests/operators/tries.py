@@ -315,6 +315,21 @@ def operator_with_lineage(spark: FakeSpark, **arguments: Any) -> SparkSubmitData
     return SparkSubmitDatahubOperator(**{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments})
 
 
+def run_try(
+    spark: FakeSpark,
+    number: int = 1,
+    state: TaskState | None = None,
+    *,
+    max_tries: int = 1,
+    fails: type[BaseException] | None = None,
+    match: str | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Run one try, by an operator of its own, as each try has, and return its report."""
+    ti = TaskInstance(try_number=number, max_tries=max_tries)
+    return report_of(operator_with_lineage(spark, **arguments), ti, fails=fails, match=match, state=state)
+
+
 def connections_to(sink: Sink | None, problem: str | None = None) -> Connections:
     """Return this sink for every connection except OpenLineage's, which are Airflow's, and the real outbox."""
 

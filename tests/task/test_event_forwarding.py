@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import LineagePending
 from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage, run_try
 from tests.servers.openlineage import Backend
 from tests.servers.process import closed_port
 
@@ -39,13 +39,11 @@ def connect(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MARQUEZ", json.dumps({"conn_type": "openlineage", "host": url}))
 
 
-def run_try(spark: FakeSpark, number: int = 1, max_tries: int = 5, **arguments: Any) -> dict[str, Any]:
-    """Return the report of one attempt; an attempt that must fail for its lineage has failed."""
-    operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=ENOUGH, **arguments)
-    ti = TaskInstance(try_number=number, max_tries=max_tries)
-    execute(operator, context_of(operator, ti))
-    report: dict[str, Any] = ti.xcoms["lineage_report"]
-    return report
+def forwarding(spark: FakeSpark, number: int = 1, **more: Any) -> dict[str, Any]:
+    """Return the report of one attempt."""
+    return run_try(
+        spark, number, **{"max_tries": 5, "openlineage_conn_id": "marquez", "lineage_timeout": ENOUGH, **more}
+    )
 
 
 def forwarded(backend: Backend) -> list[str]:
@@ -54,7 +52,7 @@ def forwarded(backend: Backend) -> list[str]:
 
 def test_datahub_gets_proposals_and_the_backend_raw_events(spark: FakeSpark, backend: Backend, tmp_path: Path) -> None:
     spark.writes(CASE)
-    report = run_try(spark)
+    report = forwarding(spark)
     assert forwarded(backend) == RUN_IDS
     assert (report["forwarded"], report["pending"], report["warnings"]) == (len(RUN_IDS), 0, [])
     assert (tmp_path / "sink" / "lineage.jsonl").exists()
@@ -77,7 +75,7 @@ def test_the_event_file_is_read_once(
     spark.writes(CASE)
     if datahub_is_down:
         (tmp_path / "sink").write_text("in the way")
-    report = run_try(spark)
+    report = forwarding(spark)
     assert forwarded(backend) == RUN_IDS
     assert len(reads) == 1
     kept = list((tmp_path / "outbox").rglob("*.events.ndjson.gz"))
@@ -102,7 +100,7 @@ def test_a_backend_that_is_down_fails_no_task_and_loses_nothing(
 ) -> None:
     spark.writes(CASE)
     connect(monkeypatch, f"http://127.0.0.1:{closed_port()}")
-    report = run_try(spark, lineage_on_failure=policy)
+    report = forwarding(spark, lineage_on_failure=policy)
     assert (report["pending"], report["forwarded"], report["events_file"]) == (0, 0, None)
     (warning,) = report["warnings"]
     assert warning.startswith(
@@ -124,13 +122,13 @@ def test_pending_events_do_not_keep_spark_from_running(
     obstacle = tmp_path / "sink"
     obstacle.write_text("in the way")
     with pytest.raises(LineagePendingError):
-        run_try(spark, 1, lineage_on_failure="retry")
+        forwarding(spark, 1, lineage_on_failure="retry")
     obstacle.unlink()
-    assert run_try(spark, 2, lineage_on_failure="retry")["pending"] == 0
+    assert forwarding(spark, 2, lineage_on_failure="retry")["pending"] == 0
     assert len(spark.runs) == 1
     with Backend() as backend:
         connect(monkeypatch, backend.url)
-        run_try(spark, 3, lineage_on_failure="retry")
+        forwarding(spark, 3, lineage_on_failure="retry")
         assert forwarded(backend) == [*RUN_IDS, *RUN_IDS]
     assert len(spark.runs) == 2
 
@@ -140,7 +138,7 @@ def test_the_event_file_stays_if_the_outbox_is_full(
 ) -> None:
     spark.writes(CASE)
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
-    report = run_try(spark)
+    report = forwarding(spark)
     assert Path(report["events_file"]).is_file()
     assert any("OpenLineage backend (marquez): the events stay in" in warning for warning in report["warnings"])
     assert backend.events == []
