@@ -1,17 +1,26 @@
-"""``spark-datahub doctor``."""
+"""``spark-datahub doctor``, and the results of each of its checks."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub.cli import doctor as checks
+from airflow_provider_spark_datahub.cli.doctor import _PROBE_NAME, PROBE, _HealthChecks
+from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
+from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import run
+from tests.delivery.outboxes import put
+from tests.oracles.gms import GmsStandIn
+from tests.oracles.strict import canonical_violations
 
 
 @pytest.fixture
@@ -78,3 +87,181 @@ def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) ->
     wrong = next(line for line in result.stdout.splitlines() if line.startswith("✗ Spark"))
     assert re.search(words, wrong)
     assert "pyspark-client" in result.stdout
+
+
+CHECKS = _HealthChecks("lineage", None, "spark-submit", 5.0, write=True)
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
+
+
+def test_versions_that_fit() -> None:
+    (finding,) = CHECKS.check_versions()
+    assert finding.status is CheckStatus.GOOD
+    assert f"apache-airflow {metadata.version('apache-airflow')}" in finding.message
+    assert f"acryl-datahub {metadata.version('acryl-datahub')}" in finding.message
+
+
+def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["acryl-datahub>=99", "no-such-package>=1", 'no-such-extra>=1; extra == "more"', "msgspec"]
+    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
+    wrong = [finding for finding in CHECKS.check_versions() if finding.status is CheckStatus.BAD]
+    assert [finding.advice for finding in wrong] == [
+        "pip install 'acryl-datahub>=99'",
+        "pip install 'no-such-package>=1'",
+    ]
+
+
+def test_the_versions_are_those_that_the_readme_names() -> None:
+    oldest, newest = (".".join(map(str, version)) for version in (checks.OLDEST_SPARK, checks.NEWEST_SPARK))
+    assert f"Spark {oldest} to {newest} on Java 17" in README
+    assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks.OLDEST_OPENLINEAGE))}", README)
+
+
+def test_the_plugin() -> None:
+    (finding,) = CHECKS.check_plugin()
+    assert finding.status is CheckStatus.GOOD
+
+
+def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.plugins_manager.get_plugin_info", lambda: [{"name": "another", "listeners": ["x"]}])
+    (finding,) = CHECKS.check_plugin()
+    assert finding.status is CheckStatus.BAD
+    assert "airflow plugins" in finding.advice
+
+
+@cases("cli")
+def test_the_configuration(monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: str, said: str) -> None:
+    monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option}", value)
+    found = [result for result in CHECKS.check_configuration()[1] if result.status == verdict]
+    assert said in found[0].message
+
+
+@pytest.mark.slow
+def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GmsStandIn("a-token") as gms:
+        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="a-token")
+        found = list(CHECKS.check_connection())
+        assert [(result.subject, result.status) for result in found] == [
+            ("connection", CheckStatus.GOOD),
+            ("DataHub", CheckStatus.GOOD),
+            ("credentials", CheckStatus.GOOD),
+            *([("delivery", CheckStatus.GOOD), ("reading", CheckStatus.GOOD)] * 2),
+        ]
+        written = [(proposal["entityUrn"], proposal["aspectName"]) for proposal in gms.stored]
+        # Removed first: nobody sees the probe.
+        assert written == [(PROBE.entity_urn, "status"), (PROBE.entity_urn, "dataFlowInfo")]
+
+
+@pytest.mark.parametrize(
+    ("forget", "words"), [(True, "does not have it"), (False, "has another content: {'removed': False}")]
+)
+def test_what_was_acknowledged_and_is_not_there(monkeypatch: pytest.MonkeyPatch, forget: bool, words: str) -> None:
+    with GmsStandIn() as gms:
+        gms.keep_nothing = True
+        if not forget:
+            gms.stored.append(PROBE.to_obj() | {"aspect": {"value": '{"removed": false}'}})
+        connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
+        reading = next(result for result in CHECKS.check_connection() if result.subject == "reading")
+    assert reading.status is CheckStatus.BAD
+    assert words in reading.message
+
+
+def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GmsStandIn("a-token") as gms:
+        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="another")
+        assert [result.subject for result in CHECKS.check_connection()] == ["connection", "DataHub", "credentials"]
+        assert {request.method for request in gms.requests} == {"GET"}
+
+
+def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GmsStandIn() as gms:
+        gms.reject(PROBE.entity_urn)
+        connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
+        *_, delivery = CHECKS.check_connection()
+    assert (delivery.subject, delivery.status) == ("delivery", CheckStatus.BAD)
+    assert "was rejected" in delivery.message
+
+
+def test_a_connection_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, conn_type="postgres", host="db")
+    (finding,) = CHECKS.check_connection()
+    assert finding.status is CheckStatus.BAD
+    assert "is of type 'postgres'" in finding.message
+
+
+def test_the_probe_is_a_proposal_that_datahub_takes() -> None:
+    for proposal in (PROBE, _PROBE_NAME):
+        assert canonical_violations(proposal.to_obj()) == []
+
+
+def test_an_outbox_without_trouble(tmp_path: Path) -> None:
+    found = list(replace(CHECKS, outbox=str(tmp_path)).check_outbox())
+    assert {result.status for result in found} == {CheckStatus.GOOD}
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    put(Outbox(storage))
+    storage.write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"{}"])
+    storage.write(f"{Folder.CORRUPT}/a/b.jsonl", [b"{}"])
+    storage.write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"torn"])
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
+    monkeypatch.setattr(checks, "_OLD_SECONDS", -1)
+    words = {result.message: result.status for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()}
+    assert words["1 entry pending, the oldest for 0 h"] is CheckStatus.WARNING
+    assert words["1 entry quarantined"] is CheckStatus.WARNING
+    assert words["1 entry corrupt"] is CheckStatus.WARNING
+
+
+def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LocalStorage(tmp_path).write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"x" * 950])
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
+    (finding,) = (
+        result for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox() if result.status is CheckStatus.BAD
+    )
+    assert finding.message == "It is nearly full: 950 bytes of 1,000"
+
+
+def test_an_outbox_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (finding,) = replace(CHECKS, outbox=str(tmp_path / "file" / "outbox")).check_outbox()
+    assert finding.status is CheckStatus.BAD
+    assert "outbox_location" in finding.advice
+
+
+def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckResult]:
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
+    options, _ = CHECKS.check_configuration()
+    return list(CHECKS.check_spark(options))
+
+
+@cases("cli")
+def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: str) -> None:
+    home = spark_at(tmp_path / "spark", version)
+    found, listener = spark(monkeypatch, home, openlineage_jar(tmp_path / "ol.jar"))
+    assert (found.status, listener.status) == (verdict, CheckStatus.GOOD)
+    assert f"Spark {version} in {home}" in found.message
+
+
+def test_a_jar_that_would_kill_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jar = openlineage_jar(tmp_path / "ol.jar", "2.12")
+    *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), jar)
+    assert listener.status is CheckStatus.BAD
+    assert "is built for Scala 2.12" in listener.message
+
+
+@cases("cli")
+def test_the_version_of_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: str) -> None:
+    *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name))
+    assert listener.status == verdict
+
+
+def test_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (finding,) = replace(CHECKS, spark_binary="no-such-spark-submit").check_spark(None)
+    assert finding.status is CheckStatus.WARNING
