@@ -57,6 +57,11 @@ def event(
     }
 
 
+def texts(events: Iterable[Json]) -> list[bytes]:
+    """Return events as JSON texts."""
+    return [json.dumps(one).encode() for one in events]
+
+
 def application(kind: str, *, second: int = 0, run_id: str = APP, job: str = "shop", **more: Any) -> Json:
     """Return an event of the application itself."""
     return event(kind, run_id=run_id, second=second, job=job, job_type="APPLICATION", **more)

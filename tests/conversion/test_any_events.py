@@ -20,6 +20,7 @@ from tests.conversion.builders import (
     settings,
     spark_properties,
     symlink,
+    texts,
 )
 from tests.oracles.strict import violations
 
@@ -79,10 +80,6 @@ events_of_an_application = st.lists(queries, max_size=5).map(
     lambda queries: [application("START"), *queries, application("COMPLETE", second=59)]
 )
 relaxed = hypothesis_settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-
-
-def texts(events: list[Json]) -> list[bytes]:
-    return [json.dumps(event).encode() for event in events]
 
 
 def written(conversion: Conversion) -> str:

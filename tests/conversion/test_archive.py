@@ -43,6 +43,7 @@ from tests.conversion.builders import (
     json_lines,
     query,
     settings,
+    texts,
     whole_application,
 )
 from tests.oracles.strict import canonical_violations
@@ -320,10 +321,6 @@ def archived(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, int, byte
     for line in lines:
         yield name, offset, line
         offset += len(line) + 1
-
-
-def texts(events: Iterable[Json]) -> list[bytes]:
-    return [json.dumps(one).encode() for one in events]
 
 
 def lines(found: ArchiveConversion) -> list[str]:

@@ -43,6 +43,7 @@ from tests.conversion.builders import (
     settings,
     spark_properties,
     symlink,
+    texts,
     urn,
     whole_application,
 )
@@ -133,10 +134,6 @@ def merging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge as often and as early as possible."""
     monkeypatch.setattr(convert, "DEDUPLICATED_RUNS", 1)
     monkeypatch.setattr(convert, "RECENT_EVENTS", 20)
-
-
-def texts(events: Sequence[Json]) -> list[bytes]:
-    return [json.dumps(one).encode() for one in events]
 
 
 def both(lines: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[list[AspectVersion], list[AspectVersion]]:
