@@ -7,9 +7,7 @@ import errno
 import gc
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -242,44 +240,29 @@ def drain(one: Try, result: AttemptResult) -> None:
     recovery.drain(outbox_at(one.folder / "outbox"), connections, DrainLimits()).run()
 
 
-@contextlib.contextmanager
-def disk_hangs(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, path: Path) -> Iterator[None]:
-    """Let a function of files hang at one path while the body runs."""
-    is_back, real = threading.Event(), getattr(owner, function)
-
-    def hangs(name: Any, *arguments: Any, **options: Any) -> Any:
-        if os.fspath(name) == str(path):
-            is_back.wait(HANGS)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(owner, function, hangs)
-    try:
-        yield
-    finally:
-        is_back.set()
-
-
 @pytest.mark.slow
-def test_a_disk_that_hangs_when_events_are_removed_does_not_outlast_the_budget(
-    one: Try, monkeypatch: pytest.MonkeyPatch
+@cases("task")
+def test_a_disk_that_hangs_at_the_end_does_not_outlast_the_budget(
+    one: Try, steps: list[str] | None, seconds: float, sink_is_down: bool, said: str, states: list[str]
 ) -> None:
+    """The events stay: whoever finds an entry that is not converted needs them."""
     path = one.job_writes("a_csv_join_agg")
-    with disk_hangs(monkeypatch, Path, "unlink", path), not_outlasting(2.0):
-        report = one.finish(replace(ENDED, seconds=2.0))
-    assert (report.pending, report.events_file) == (0, str(path))
-    (warning,) = report.warnings
-    assert f"cannot remove the event file {path}: the disk did not answer within " in warning
-
-
-@pytest.mark.slow
-def test_events_on_a_disk_that_hangs_are_converted_later(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = one.job_writes("a_csv_join_agg")
-    with disk_hangs(monkeypatch, os, "open", path), not_outlasting(0.5):
-        report = one.finish(replace(ENDED, seconds=0.5))
-    assert not report.is_complete
-    assert "a read of them has not ended" in str(report.reason)
-    (entry,) = outbox_at(one.folder / "outbox").entries()
-    assert recover_entry(entry, Deadline.after(60.0), over=True) is not None
+    if sink_is_down:
+        one.sink_file.mkdir()
+    with hanging_disk(path, steps) if steps else hanging_disk(one.folder / "outbox"), not_outlasting(seconds):
+        report = one.finish(replace(ENDED, seconds=seconds))
+        assert path.is_file()
+    assert said.replace("PATH", str(path)) in " ".join([*report.warnings, str(report.reason)])
+    assert report.events_file == str(path)
+    left = entries(one.folder)
+    assert [entry.manifest.state for entry in left] == states
+    assert (report.outbox_entry is not None) is bool(left)
+    assert report.pending == (report.proposals if sink_is_down else 0)
+    assert report.is_complete is (not report.failed and not sink_is_down)
+    for entry in left:
+        recovered = recover_entry(entry, Deadline.after(60.0), over=True)
+        assert recovered is not None
+        assert recovered.manifest.pending == (27 if report.failed else report.proposals)
 
 
 @pytest.mark.slow
@@ -330,28 +313,6 @@ def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
         drain(one, "FAILURE")
     assert one.results() == {"SUCCESS"}
     assert entries(tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sink_is_down", [False, True])
-def test_lineage_is_delivered_past_an_outbox_whose_disk_hangs(tmp_path: Path, sink_is_down: bool) -> None:
-    one = Try(tmp_path)
-    path = one.job_writes("a_csv_join_agg")
-    if sink_is_down:
-        one.sink_file.mkdir()
-    with hanging_disk(tmp_path / "outbox"), not_outlasting(2.0):
-        report = one.finish(replace(ENDED, seconds=2.0))
-    assert (report.delivered, report.pending) == ((0, report.proposals) if sink_is_down else (report.proposals, 0))
-    warnings = " ".join(report.warnings)
-    assert "not kept in the outbox before the delivery: " in warnings
-    assert "no answer within" in warnings
-    # The entry from before the submit could not be removed: whoever finds it needs the events.
-    assert path.is_file()
-    (entry,) = entries(tmp_path)
-    assert report.outbox_entry == str(entry)
-    recovered = recover_entry(entry, Deadline.after(60.0), over=True)
-    assert recovered is not None
-    assert recovered.manifest.pending == report.proposals
 
 
 @pytest.mark.slow
