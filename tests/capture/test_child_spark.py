@@ -25,26 +25,14 @@ from tests.cases import cases
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
-SQL = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"
-# Arguments, and what Spark reads from them: properties, --jars. Application arguments are never options.
-PARSED = [
-    (["--conf", "spark.a=1", "job.py", "--conf", "spark.b=2"], {"spark.a": "1"}, None),
-    (["-c", "spark.a=x=y", "--conf=b=2", "--jars=one.jar", "job.jar"], {"spark.a": "x=y", "b": "2"}, "one.jar"),
-    (["--verbose", "--name", "--conf", "--jars", "one.jar", "job.py"], {}, "one.jar"),
-    (["pyspark-shell-main", "--name", "x", "--jars", "one.jar"], {}, "one.jar"),
-    (["--class", SQL, "-e", "SELECT 1", "--conf", "spark.a=1"], {"spark.a": "1"}, None),
-    (["--class", "com.example.Job", "job.jar", "--jars", "theirs"], {}, None),
-    (["run-example", "--conf", "spark.a=1", "SparkPi"], {"spark.a": "1"}, None),
-    (["--conf"], {}, None),
-    ([], {}, None),
-]  # fmt: skip
 
 
-def test_arguments_are_parsed_as_spark_parses_them() -> None:
-    parsed = [SubmitArguments.parse(arguments) for arguments, _, _ in PARSED]
-    assert [(one.properties, one.value("--jars")) for one in parsed] == [(conf, jars) for _, conf, jars in PARSED]
-    applications = ["job.py", "job.jar", "job.py", None, None, "job.jar", "SparkPi", "--conf", None]
-    assert [one.application for one in parsed] == applications
+@cases("capture")
+def test_arguments_are_parsed_as_spark_parses_them(
+    arguments: list[str], properties: dict[str, str], jars: str | None, application: str | None
+) -> None:
+    parsed = SubmitArguments.parse(arguments)
+    assert (parsed.properties, parsed.value("--jars"), parsed.application) == (properties, jars, application)
 
 
 def test_only_changed_arguments_are_replaced() -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import InjectionError, event_file, event_log_folder, unused_path
+from tests.cases import cases
 
 ROOT = Path("/events")
 KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)
@@ -46,18 +48,9 @@ def test_two_attempts_never_share_a_file(first: tuple[AttemptKey, str], other: t
     assert (event_file(ROOT, *first) == event_file(ROOT, *other)) is (first == other)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(KEY, dag_id="shop:daily"),
-        replace(KEY, task_id="load:orders"),
-        replace(KEY, run_id="scheduled__2026-01-01T00:00:00-00:00"),
-        replace(KEY, map_index=1),
-        replace(KEY, try_number=3),
-    ],
-)
-def test_attempts_with_similar_paths_have_files_of_their_own(other: AttemptKey) -> None:
-    assert event_file(ROOT, other) != event_file(ROOT, KEY)
+@cases("capture")
+def test_attempts_with_similar_paths_have_files_of_their_own(other: dict[str, Any]) -> None:
+    assert event_file(ROOT, replace(KEY, **other)) != event_file(ROOT, KEY)
 
 
 def test_an_attempt_that_is_run_again_has_a_file_of_its_own() -> None:
