@@ -110,7 +110,7 @@ class Entry:
 
     outbox: Outbox = field(repr=False, compare=False)
     name: EntryName
-    manifest: Manifest
+    manifest: Manifest = field(hash=False)
     _stored: StoredObject | None = field(default=None, repr=False, compare=False)
     """All of it, if it was read, and not the manifest alone."""
 
