@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,29 +31,8 @@ from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
+from tests.operators.tries import FAKE_SPARK, SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
 
-# As bin/spark-submit, bin/spark-class and bin/load-spark-env.sh of Spark 3.5 to 4.3.
-SPARK_CLASS = """#!/bin/bash
-export SPARK_HOME="$(cd "$(dirname "$0")/.." && pwd)"
-set -- org.apache.spark.deploy.SparkSubmit "$@"
-. "$SPARK_HOME/load-spark-env.sh"
-shift
-echo "$SPARK_CONF_DIR $USERS_VARIABLE" >> "$FAKE_SPARK/environments"
-"""
-LOAD_SPARK_ENV = """
-SPARK_ENV_SH="spark-env.sh"
-if [ -z "$SPARK_ENV_LOADED" ]; then
-  export SPARK_ENV_LOADED=1
-  export SPARK_CONF_DIR="${SPARK_CONF_DIR:-"${SPARK_HOME}"/conf}"
-  SPARK_ENV_SH="${SPARK_CONF_DIR}/${SPARK_ENV_SH}"
-  if [[ -f "${SPARK_ENV_SH}" ]]; then
-    set -a
-    . ${SPARK_ENV_SH}
-    set +a
-  fi
-fi
-"""
 OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
 
 
@@ -60,8 +40,8 @@ OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
 def below(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     """A Spark with a configuration folder of its own."""
     home = tmp_path / "spark"
-    executable(home / "bin" / "spark-submit", SPARK_CLASS + SPARK_SUBMIT)
-    (home / "load-spark-env.sh").write_text(LOAD_SPARK_ENV)
+    executable(home / "bin" / "spark-submit", (FAKE_SPARK / "spark-class").read_text() + SPARK_SUBMIT)
+    shutil.copy(FAKE_SPARK / "load-spark-env.sh", home)
     (home / "conf").mkdir()
     (home / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\n")
     (home / "conf/log4j2.properties").write_text("# the user's\n")

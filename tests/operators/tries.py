@@ -34,41 +34,9 @@ RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
 START = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 START_MS = 1_767_225_900_000
 
-# Writes the canned events where the listener would, and ends as the test arranged.
-SPARK_SUBMIT = """#!/bin/bash
-echo "$*" >> "$FAKE_SPARK/runs"
-for argument in "$@"; do
-  case "$argument" in
-    spark.openlineage.transport.location=*|spark.openlineage.transport.transports.airflow_datahub.location=*)
-      location="${argument#*=}"
-      ;;
-    spark.eventLog.dir=file://*) log="${argument#*=file://}" ;;
-  esac
-done
-events="$FAKE_SPARK/events"
-own="$FAKE_SPARK/${@: -1}.events"
-[ ! -f "$own" ] || events="$own"
-if [ -n "$location" ] && [ -f "$events" ]; then
-  # A task that ends meanwhile removes folders that are empty.
-  until mkdir -p "$(dirname "$location")" && cp "$events" "$location"; do [ $((++tries)) -lt 200 ] || exit 74; done
-elif [ -n "$location" ] && [ -n "$FAKE_SPARK_PLANTS" ]; then
-  mkdir -p "$(dirname "$location")"
-  $FAKE_SPARK_PLANTS "$location"
-fi
-[ -z "$log" ] || [ ! -f "$FAKE_SPARK/event-log" ] || cp "$FAKE_SPARK/event-log" "$log/local-1"
-[ ! -f "$FAKE_SPARK/output" ] || cat "$FAKE_SPARK/output"
-echo "$$" > "$FAKE_SPARK/pid"
-while [ -f "$FAKE_SPARK/runs-on" ]; do sleep 0.05; done
-if [ -n "$FAKE_SPARK_SIGNAL" ]; then
-  # More than a pipe holds: once it is written, the parent has the process, and reads. The line has no end, so that the
-  # parent is not logging it when the signal comes: the lock of a log is not reentrant, and on_kill() logs, too.
-  head -c 200000 /dev/zero | tr '\\0' .
-  kill -s "$FAKE_SPARK_SIGNAL" "$PPID"
-  exec sleep 30
-fi
-! rm "$FAKE_SPARK/${@: -1}.fails" 2>/dev/null || exit 1
-exit "${FAKE_SPARK_EXIT:-0}"
-"""
+FAKE_SPARK = CORPUS.parents[1] / "fake_spark"
+"""Scripts of a Spark that is made of shell scripts."""
+SPARK_SUBMIT = (FAKE_SPARK / "spark-submit").read_text()
 
 
 @dataclass
