@@ -78,9 +78,7 @@ class EventConversion:
             self.problems += log.problems
             log_complete = log.complete
         complete = collection.report.outcome is Outcome.COMPLETE and not collection.report.quarantined_count
-        succeeded = None if exit_code is None else exit_code == 0
-        yield from converter.proposals(Ending(succeeded, events_complete=complete), log_complete=log_complete)
-        self._add(converter.conversion)
+        yield from self._proposals(converter, exit_code, events_complete=complete, log_complete=log_complete)
 
     def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
@@ -90,19 +88,21 @@ class EventConversion:
         for event in log:
             # Every log begins with this event.
             if event["Event"] == "SparkListenerLogStart" and converter is not None:
-                yield from self._logged(converter, exit_code)
+                yield from self._proposals(converter, exit_code)
                 converter = None
             converter = converter or Converter(settings)
             converter.add_log_event(event)
         if converter is not None:
-            yield from self._logged(converter, exit_code)
+            yield from self._proposals(converter, exit_code)
         self.problems += log.problems
         if not log.logs and not log.problems:
             self.problems.append(f"there is no Spark event log in {folder}")
 
-    def _logged(self, converter: Converter, exit_code: int | None) -> Iterator[Proposal]:
+    def _proposals(
+        self, converter: Converter, exit_code: int | None, *, events_complete: bool = True, log_complete: bool = True
+    ) -> Iterator[Proposal]:
         succeeded = None if exit_code is None else exit_code == 0
-        yield from converter.proposals(Ending(succeeded))
+        yield from converter.proposals(Ending(succeeded, events_complete=events_complete), log_complete=log_complete)
         self._add(converter.conversion)
 
     def per_event(self) -> Iterator[Proposal]:
@@ -279,25 +279,16 @@ class _Objects:
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield each object with its number, from 1; add malformed lines to the problems."""
-        if self.is_array:
-            yield from enumerate(self._elements(), 1)
-            return
-        for number, line in enumerate(self.content.split(b"\n"), 1):
-            if line.strip():
-                try:
-                    obj = json.loads(line)
-                except (ValueError, RecursionError):
-                    self.bad.append(f"{self.name}, line {number}: not valid JSON")
-                else:
-                    yield number, obj
-
-    def _elements(self) -> list[Any]:
-        try:
-            elements: list[Any] = json.loads(self.content)
-        except (ValueError, RecursionError) as error:
-            self.bad.append(f"{self.name} is not a valid JSON array: {error}")
-            return []
-        return elements
+        for number, text in enumerate([self.content] if self.is_array else self.content.split(b"\n"), 1):
+            if not text.strip():
+                continue
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                bad_array = f"{self.name} is not a valid JSON array: {error}"
+                self.bad.append(bad_array if self.is_array else f"{self.name}, line {number}: not valid JSON")
+            else:
+                yield from enumerate(found, 1) if self.is_array else [(number, found)]
 
     def are_events(self) -> bool:
         """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
@@ -308,7 +299,7 @@ class _Objects:
     def as_lines(self) -> bytes:
         """Return the objects one a line, without the manifest of an outbox entry."""
         if self.is_array:
-            return b"".join(json.dumps(element).encode() + b"\n" for element in self._elements())
+            return b"".join(json.dumps(element).encode() + b"\n" for _, element in self)
         first, _, rest = self.content.partition(b"\n")
         return rest if FORMAT.encode() in first and b'"format"' in first else self.content
 
