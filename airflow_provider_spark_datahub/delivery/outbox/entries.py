@@ -184,15 +184,17 @@ class Entry:
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
         manifest = self._after(delivery, hashes if hashes is not None else upsert_hashes(sent), superseded)
-        receipt_manifest = manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored)
-        self._keep_delivered(delivery, sent, receipt_manifest)
+        storage, receipt = self.outbox.storage, receipt_name(self.name, manifest)
+        settled = manifest.receipt(storage.now_ms(), stored=delivery.stored)
+        self._keep_delivered(delivery, sent, settled)
         with self._storage_errors():
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
             if delivery.pending and manifest.upserts:
-                self.outbox.receipts.write_part(self.name, manifest)
+                # No older entry overwrites the delivered items then. The receipt of the whole entry replaces this part.
+                storage.write(self._part, [replace(settled, stored=None, pending=manifest.pending).to_line()])
             if not delivery.pending:
-                receipt = self.outbox.receipts.write(self.name, receipt_manifest, sync=batch is None)
+                storage.write(receipt, [settled.to_line()], sync=batch is None)
                 remove = partial(self._remove_settled, keep_events=bool(manifest.rejected))
                 if batch is None:
                     remove()
@@ -300,7 +302,11 @@ class Entry:
         with self._storage_errors():
             self._remove(keep_events=keep_events)
             if self.manifest.delivered:  # it was delivered in part before
-                self.outbox.receipts.remove_part(self.name, self.manifest)
+                self.outbox.storage.remove(self._part)
+
+    @property
+    def _part(self) -> str:
+        return receipt_name(self.name, self.manifest, suffix=Naming.PART_SUFFIX)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         return storage_errors("change the outbox's entry {}", self)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
-from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.format import (
@@ -135,27 +134,6 @@ class Receipts:
         self._storage = storage
         self._tasks: dict[str, _TaskReceipts] = {}
         self._remembers = False
-
-    def write(self, entry: EntryName, manifest: Manifest, *, sync: bool = True) -> str:
-        """Write the receipt of an entry, and return its name.
-
-        :param manifest: :meth:`.Manifest.receipt`.
-        """
-        name = receipt_name(entry, manifest)
-        self._storage.write(name, [manifest.to_line()], sync=sync)
-        return name
-
-    def write_part(self, entry: EntryName, manifest: Manifest) -> None:
-        """Write a receipt for the delivered items of an entry that keeps pending items.
-
-        No older entry overwrites these items then. The receipt of the whole entry replaces this part.
-        """
-        kept = replace(manifest.receipt(self._storage.now_ms(), stored=None), pending=manifest.pending)
-        self._storage.write(receipt_name(entry, manifest, suffix=Naming.PART_SUFFIX), [kept.to_line()])
-
-    def remove_part(self, entry: EntryName, manifest: Manifest) -> None:
-        """Remove the result of :meth:`write_part`, if there is one."""
-        self._storage.remove(receipt_name(entry, manifest, suffix=Naming.PART_SUFFIX))
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
