@@ -70,34 +70,13 @@ def groups(events: Iterable[Json]) -> dict[str, str]:
     return found
 
 
-def test_a_query_is_in_the_group_of_its_application() -> None:
-    found = groups([application("START", run_id="a"), query(run_id="b", parent="a"), query(run_id="c", parent="a")])
-    assert found == {"a": "a", "b": "a", "c": "a"}
-
-
-def test_two_applications_of_one_task_are_two_groups() -> None:
-    task = event(run_id="task", job_type="TASK", parent="dag")
-    found = groups(
-        [task, application("START", run_id="a", parent="task"), application("START", run_id="b", parent="task")]
-    )
-    assert len(set(found.values())) == 3
-
-
-def test_a_query_of_a_query_is_in_the_group_of_the_application() -> None:
-    found = groups([query(run_id="c", parent="b"), query(run_id="b", parent="a"), application("START", run_id="a")])
-    assert len(set(found.values())) == 1
-
-
-def test_a_run_that_names_its_parent_only_once_is_in_one_group() -> None:
-    found = groups([query(run_id="b", parent="a"), event(run_id="b"), application("START", run_id="a")])
-    assert len(set(found.values())) == 1
-
-
-def test_other_runs_belong_to_their_parent_only_if_it_is_an_application() -> None:
-    below_application = [event(run_id="b", job_type="STEP", parent="a"), application("START", run_id="a")]
-    below_task = [event(run_id="b", job_type="STEP", parent="a"), event(run_id="a", job_type="TASK")]
-    assert len(set(groups(below_application).values())) == 1
-    assert len(set(groups(below_task).values())) == 2
+@cases("archive")
+def test_runs_are_in_the_group_of_their_application(events: list[list[str | None]], expected: list[list[str]]) -> None:
+    found: dict[str, list[str]] = {}
+    sent = [event(run_id=str(run), job_type=job_type, parent=parent) for run, job_type, parent in events]
+    for run, group in groups(sent).items():
+        found.setdefault(group, []).append(run)
+    assert sorted(map(sorted, found.values())) == expected
 
 
 TYPES = st.fixed_dictionaries(dict.fromkeys(RUNS, st.sampled_from(("APPLICATION", "SQL_JOB", "RDD_JOB", "TASK", None))))
@@ -434,19 +413,10 @@ def test_an_event_that_cannot_be_converted_affects_no_other() -> None:
     assert ["the platform that ran the job is unknown" in one.reason for one in found.quarantined] == [True]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (ArchiveFilter(), ["one", "two"]),
-        (ArchiveFilter(since_ms=START_MS + 60_000), ["two"]),
-        (ArchiveFilter(until_ms=START_MS + 60_000), ["one"]),
-        (ArchiveFilter(since_ms=START_MS + 59_000, until_ms=START_MS + 59_001), ["one"]),
-        (ArchiveFilter(applications=("o*",)), ["one"]),
-        (ArchiveFilter(applications=("three", "two")), ["two"]),
-        (ArchiveFilter(applications=("TWO",)), []),
-    ],
-)
-def test_a_filter_selects_runs_by_end_and_name(wanted: ArchiveFilter, expected: list[str]) -> None:
+@cases("archive")
+def test_a_filter_selects_runs_by_end_and_name(since: int | None, until: int | None, names: Any, expected: Any) -> None:
+    since_ms, until_ms = (START_MS + ms if ms is not None else None for ms in (since, until))
+    wanted = ArchiveFilter(since_ms, until_ms, applications=tuple(names))
     events = [
         *whole_application(query(job="one.insert"), job="one"),
         *(at(1, one) for one in whole_application(job="two", run_id=OTHER_APP)),

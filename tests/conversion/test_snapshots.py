@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -334,24 +334,13 @@ def edge(name: str) -> str:
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
 
 
-def io(change: Literal["UPSERT", "PATCH"], *names: str, urn: str = JOB) -> Proposal:
-    operations = [{"op": "add", "path": edge(name), "value": {}} for name in names]
-    return Proposal("dataJob", urn, "dataJobInputOutput", operations if change == "PATCH" else {}, change)
-
-
-@pytest.mark.parametrize(
-    ("end", "removed"),
-    [
-        ([io("PATCH", "a", "b", "c")], []),
-        ([io("PATCH", "b")], [edge("a")]),
-        ([io("PATCH")], [edge("a"), edge("b")]),
-        ([], [edge("a"), edge("b")]),
-        ([io("UPSERT")], []),
-        ([io("UPSERT"), io("PATCH", "c")], []),
-        ([io("UPSERT", urn=JOB.replace("shop", "other"))], [edge("a"), edge("b")]),
-    ],
-)
-def test_edges_that_the_end_does_not_report_are_removed(end: list[Proposal], removed: list[str]) -> None:
-    found = retractions({JOB: {edge("a"), edge("b")}}, end)
-    assert [operation["path"] for one in found for operation in one.aspect] == removed
+@cases("edges")
+def test_edges_that_the_end_does_not_report_are_removed(end: list[list[Any]], removed: list[str]) -> None:
+    proposals = []
+    for change, job, names in end:
+        operations = [{"op": "add", "path": edge(name), "value": {}} for name in names]
+        content = operations if change == "PATCH" else {}
+        proposals.append(Proposal("dataJob", JOB.replace("shop", job), "dataJobInputOutput", content, change))
+    found = retractions({JOB: {edge("a"), edge("b")}}, proposals)
+    assert [operation["path"] for one in found for operation in one.aspect] == list(map(edge, removed))
     assert {one.entity_urn for one in found} <= {JOB}
