@@ -414,13 +414,6 @@ class OutboxUsage:
         log.debug("Measured the outbox: %s, %d bytes, in %.3f s", counted(len(made_ms), "entry"), size, usage.seconds)
         return usage
 
-    def forget(self) -> None:
-        """Make the next write measure the outbox again, because entries with an earlier date came back.
-
-        :raises OSError: if the storage refuses.
-        """
-        self._storage.remove(Naming.USAGE)
-
     def _read(self) -> _Usage | None:
         try:
             usage, _ = unseal(self._storage.read(Naming.USAGE), _Usage)
@@ -705,7 +698,7 @@ class Outbox:
         items = [item for _, item in quarantined.rejected]
         counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
         entry = self._named(replace(old.holding(items), events=None, awaits_retry=False, **counts))
-        self.usage.forget()
+        self.storage.remove(Naming.USAGE)  # the next write measures again: an entry of an earlier date comes back
         self.write(f"requeued from {quarantined.name}", entry, items, check=False)
         self.storage.remove(quarantined.name)
         # The raw events come back with the last part of their entry.

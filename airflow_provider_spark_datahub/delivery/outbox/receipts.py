@@ -180,7 +180,8 @@ class Receipts:
         :param oldest_ms: returns the second moment. Called only if there are receipts from before the first.
         :param task: of one task only.
         """
-        old = [receipt for receipt in self._names(task) if receipt.created_ms < before_ms]
+        parsed = map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS))
+        old = [receipt for receipt in parsed if receipt is not None and receipt.created_ms < before_ms]
         if not old:
             return 0
         before_ms = min(before_ms, oldest_ms())
@@ -250,12 +251,6 @@ class Receipts:
     def _names_any(self, name: str, aspects: set[str]) -> bool:
         manifest = _read_receipt(self._storage, name)
         return manifest is not None and not aspects.isdisjoint(manifest.upserts)
-
-    def _names(self, task: str | None) -> Iterator[_ReceiptName]:
-        for name in self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS):
-            receipt = _ReceiptName.parse(name)
-            if receipt is not None:
-                yield receipt
 
 
 def _oldest_first(sizes: dict[str, int]) -> dict[str, int]:
