@@ -293,7 +293,9 @@ class Follower(Generic[T]):
         """
         try:
             yield from self._read(stop, final=False)
-        except (OSError, _DeadlineError) as problem:
+        except (FileNotFoundError, _DeadlineError):
+            return
+        except OSError as problem:
             log.debug("Left events in %s for later: %s", self._place, problem)
 
     def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
