@@ -81,21 +81,9 @@ def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(
 def test_the_command_as_a_list() -> None:
     cluster = Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
     assert cluster.command(PLAN, Path("/tmp/package.zip")) == [
-        "/opt/spark-submit",
-        "--master",
-        "yarn",
-        "--deploy-mode",
-        "cluster",
-        "--name",
-        "spark-datahub backfill",
-        "--conf",
-        "spark.executor.memory=4g",
-        "--conf",
-        "spark.x=a=b",
-        "--py-files",
-        "/tmp/package.zip",
-        str(SPARK_MAIN),
-        PLAN.to_json(),
+        *("/opt/spark-submit", "--master", "yarn", "--deploy-mode", "cluster", "--name", "spark-datahub backfill"),
+        *("--conf", "spark.executor.memory=4g", "--conf", "spark.x=a=b", "--py-files", "/tmp/package.zip"),
+        *(str(SPARK_MAIN), PLAN.to_json()),
     ]
 
 

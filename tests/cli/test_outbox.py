@@ -196,23 +196,13 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
 def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     entry = put(tmp_path)
     put(tmp_path, run_id="r2").quarantine("no such aspect")
-    result = run("pending", *outbox, "--json")
-    summary = json.loads(result.stdout)
+    summary = json.loads(run("pending", *outbox, "--json").stdout)
     common = {"dag": "shop", "task": "build", "map_index": -1, "try": 2, "connection": "lineage_sink", "proposals": 1}
-    (entry_summary,), (held,) = summary["pending"], summary["quarantined"]
-    assert entry_summary == {
-        **common,
-        "run": "r1",
-        "state": "pending",
-        "created_ms": entry.name.created_ms,
-        "entry": str(entry),
-    }
-    assert (held["run"], held["state"], held["reasons"], held["proposals"]) == (
-        "r2",
-        "quarantined",
-        ["no such aspect"],
-        1,
-    )
+    pending = {"run": "r1", "state": "pending", "created_ms": entry.name.created_ms, "entry": str(entry)}
+    assert summary["pending"] == [{**common, **pending}]
+    (held,) = summary["quarantined"]
+    assert held.items() >= {**common, "run": "r2", "state": "quarantined"}.items()
+    assert held["reasons"] == ["no such aspect"]
     assert summary["corrupt"] == 0
 
 

@@ -33,16 +33,9 @@ def texts(root: ET.Element, style: str) -> list[str]:
 
 def test_each_box_is_drawn_inside_the_sheet_with_its_words(daily_sales: list[Proposal]) -> None:
     root = drawn(daily_sales)
-    assert sorted(texts(root, "title")) == [
-        "build_orders",
-        "customers.csv",
-        "orders.csv",
-        "revenue",
-        "sales.daily_revenue",
-        "sales.orders",
-        "sales.rates",
-        "sales.rejects",
-    ]
+    datasets = "customers.csv orders.csv sales.daily_revenue sales.orders sales.rates sales.rejects"
+    assert set(texts(root, "title")) == {*datasets.split(), "build_orders", "revenue"}
+    assert len(texts(root, "title")) == 8
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     for rect in root.iter(f"{NAMESPACE}rect"):
         assert float(rect.get("x", 0)) + float(rect.attrib["width"]) <= width
