@@ -309,13 +309,11 @@ def test_a_dataset_of_a_failed_query_gets_nothing() -> None:
 
 
 ON = settings(capture_test_results=True)
-ORDERS = "urn:li:test:postgres.shop.public.orders"
 
 
-def checked(*assertions: Json, as_input_facet: bool = True) -> Json:
+def checked(*assertions: Json) -> Json:
     facets = {"dataQualityAssertions": {"assertions": list(assertions)}}
-    stored = dataset("postgres://db", "shop.orders", **({} if as_input_facet else facets))
-    return {**stored, "inputFacets": facets} if as_input_facet else stored
+    return {**dataset("postgres://db", "shop.orders"), "inputFacets": facets}
 
 
 def results(*events: Json) -> Json:
@@ -334,37 +332,20 @@ def names(result: Json, kind: str) -> list[str]:
     return [test["test"] for test in result[kind]]
 
 
-@pytest.mark.parametrize("as_input_facet", [True, False])
-def test_assertions_of_a_dataset_are_test_results(as_input_facet: bool) -> None:
-    read = checked(
-        {"assertion": "not_null", "success": True, "column": "id"},
-        {"assertion": "row_count", "success": False},
-        {"assertion": "custom_sql", "name": "no_orphans", "success": True, "severity": "warn"},
-        as_input_facet=as_input_facet,
-    )
-    result = results(*whole_application(query(inputs=[read])))
-    assert names(result, "failing") == [f"{ORDERS}.row_count"]
-    assert names(result, "passing") == [f"{ORDERS}.id.not_null", f"{ORDERS}.no_orphans"]
+@cases("dataset_facets")
+def test_checks_are_test_results(runs: list[Json], failing: list[str], passing: list[str]) -> None:
+    queries = []
+    for number, run in enumerate(runs):
+        stored, used = ({"dataQualityAssertions": run[kind]} if kind in run else {} for kind in ("dataset", "input"))
+        read = {**dataset("postgres://db", "shop.orders", **stored), "inputFacets": used}
+        facets = {"test": {"tests": run["tests"]}} if "tests" in run else {}
+        queries.append(query(run_id=f"run-{number}", second=number, inputs=[read], run_facets=facets))
     stamp = {"time": START_MS + 59_000, "actor": "urn:li:corpuser:datahub"}
-    assert result["failing"][0] == {"test": f"{ORDERS}.row_count", "type": "FAILURE", "lastComputed": stamp}
-
-
-def test_tests_of_a_run_are_test_results() -> None:
-    tests = [
-        {"name": "a", "status": "pass"},
-        {"name": "b", "status": "fail", "severity": "warn"},
-        {"name": "c", "status": "skip"},
-        {"name": "", "status": "pass"},
-        None,
-    ]
-    result = results(*whole_application(query(run_facets={"test": {"tests": tests}})))
-    assert (names(result, "failing"), names(result, "passing")) == (["urn:li:test:b"], ["urn:li:test:a"])
-
-
-def test_the_last_result_of_a_repeated_check_counts() -> None:
-    first, again = (checked({"assertion": "unique", "success": success}) for success in (False, True))
-    result = results(*whole_application(query(inputs=[first]), query(run_id=OTHER_QUERY, inputs=[again], second=2)))
-    assert (names(result, "failing"), names(result, "passing")) == ([], [f"{ORDERS}.unique"])
+    expected = {
+        kind: [{"test": f"urn:li:test:{name}", "type": outcome, "lastComputed": stamp} for name in names]
+        for kind, outcome, names in (("failing", "FAILURE", failing), ("passing", "SUCCESS", passing))
+    }
+    assert results(*whole_application(*queries)) == (expected if failing or passing else {})
 
 
 def test_single_events_have_test_results() -> None:
@@ -372,12 +353,6 @@ def test_single_events_have_test_results() -> None:
     for status, kind in (("pass", "passing"), ("fail", "failing")):
         sent = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
         assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
-
-
-@cases("dataset_facets")
-def test_assertions_without_a_result_are_left_out(facet: Any) -> None:
-    read = {**dataset("postgres://db", "shop.orders"), "inputFacets": {"dataQualityAssertions": facet}}
-    assert results(*whole_application(query(inputs=[read]))) == {}
 
 
 def test_gms_keeps_a_check_with_a_long_name() -> None:
