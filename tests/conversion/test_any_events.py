@@ -9,19 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion import Conversion, convert_events
-from tests.conversion.builders import (
-    Json,
-    application,
-    column,
-    column_lineage,
-    file,
-    query,
-    schema,
-    settings,
-    spark_properties,
-    symlink,
-    texts,
-)
+from tests.cases import tables
+from tests.conversion.builders import Json, application, file, query, settings, texts
 from tests.oracles.strict import violations
 
 OPTIONS = settings(
@@ -31,40 +20,16 @@ OPTIONS = settings(
     capture_spark_plan=True,
 )
 PATHS = ("/a", "/b", "/c", "/c/day=1")
-DATASET_FACETS: dict[str, Json] = {
-    "schema": schema(("x", "long"), ("y", "struct")),
-    "symlinks": symlink("hive://h", "db.t"),
-    "columnLineage": column_lineage(
-        {"x": [column("/a", "x", "DIRECT:IDENTITY")]}, [column("/b", "y", "INDIRECT:SORT")]
-    ),
-    "documentation": {"description": "of a dataset"},
-    "ownership": {"owners": [{"name": "team:data", "type": "MAINTAINER"}]},
-    "tags": {"tags": [{"key": "pii", "value": "true", "field": "x"}]},
-    "lifecycleStateChange": {"lifecycleStateChange": "OVERWRITE"},
-    "storage": {"storageLayer": "delta"},
-}
-RUN_FACETS: dict[str, Json] = {
-    "processing_engine": {"name": "spark", "version": "4.1.4"},
-    "spark_applicationDetails": {"appName": "Shop", "applicationId": "app-1", "uiWebUrl": "http://d:4040"},
-    **spark_properties(spark__master="yarn"),
-    "errorMessage": {"message": "boom"},
-    "nominalTime": {"nominalStartTime": "2026-01-01T00:00:00Z", "nominalEndTime": "2026-01-02T00:00:00Z"},
-    "jobDependencies": {"upstream": [{"run": {"runId": "u1"}, "job": {}}]},
-    "tags": {"tags": [{"key": "team", "value": "data"}]},
-    "spark.logicalPlan": {"plan": [{"class": "Scan"}]},
-}
-JOB_FACETS: dict[str, Json] = {
-    "sql": {"query": "INSERT INTO t SELECT x FROM a"},
-    "documentation": {"description": "of a job"},
-    "ownership": {"owners": [{"name": "jane"}]},
-}
+FACETS: dict[str, Any] = dict(tables("any_events"))
 
 
 def subset_of(facets: dict[str, Json]) -> st.SearchStrategy[Json]:
     return st.sets(st.sampled_from(sorted(facets))).map(lambda names: {name: facets[name] for name in sorted(names)})
 
 
-datasets = st.builds(lambda path, facets: file(path, **facets), st.sampled_from(PATHS), subset_of(DATASET_FACETS))
+datasets = st.builds(
+    lambda path, facets: file(path, **facets), st.sampled_from(PATHS), subset_of(FACETS["dataset_facets"])
+)
 queries = st.builds(
     query,
     st.sampled_from(["START", "RUNNING", "COMPLETE", "FAIL", "ABORT", "OTHER"]),
@@ -73,8 +38,8 @@ queries = st.builds(
     job_type=st.sampled_from(["SQL_JOB", "RDD_JOB"]),
     inputs=st.lists(datasets, max_size=2),
     outputs=st.lists(datasets, max_size=2),
-    run_facets=subset_of(RUN_FACETS),
-    job_facets=subset_of(JOB_FACETS),
+    run_facets=subset_of(FACETS["run_facets"]),
+    job_facets=subset_of(FACETS["job_facets"]),
 )
 events_of_an_application = st.lists(queries, max_size=5).map(
     lambda queries: [application("START"), *queries, application("COMPLETE", second=59)]
