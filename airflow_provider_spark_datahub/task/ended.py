@@ -59,7 +59,7 @@ class EndedAttempt:
     :param lineage: the attempt with its submitted job.
     :param running: the attempt while the job ran; ``None`` if the job never ran.
     :ivar conversion: of the job; ``None`` until it is converted.
-    :ivar written: datasets that the job wrote, or that the job wrote whose lineage this attempt delivers for another.
+    :ivar written: datasets that the job wrote; if the attempt only delivers, those of the earlier attempt's job.
     """
 
     def __init__(self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None) -> None:
@@ -85,9 +85,9 @@ class EndedAttempt:
                 lineage.record = lineage.record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 lineage.delivery.record_end(lineage.record)
             events = self._events()
-            is_read = events.collect(self._deadline)
-            proposals = self._converted(events, is_read)
-            is_removable = proposals is not None and self._deliver(events, is_read, proposals)
+            collected = events.collect(self._deadline)
+            proposals = self._converted(events, collected)
+            is_removable = proposals is not None and self._deliver(events, collected, proposals)
         if proposals is not None:
             lineage.delivery.forward_raw_events(self._deadline)
         # An entry that could not be removed will be converted again.
