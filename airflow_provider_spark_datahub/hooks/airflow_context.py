@@ -248,8 +248,7 @@ def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
 
     This package's operators name their run in the asset event. Only DataHub's plugin writes the runs of other tasks.
     """
-    run_type = getattr(dag_run, "run_type", "")
-    if str(getattr(run_type, "value", run_type)) != "asset_triggered":
+    if _run_type(dag_run) != "asset_triggered":
         # Outside of a task, Airflow would read the events from its database.
         return
     by_plugin = datahub_plugin_is_active()
@@ -276,8 +275,13 @@ def _data_interval(dag_run: Any) -> DataInterval | None:
 
 
 def _kind(dag_run: Any) -> RunType:
+    return "BATCH_AD_HOC" if _run_type(dag_run) in _MANUAL_RUN_TYPES else "BATCH_SCHEDULED"
+
+
+def _run_type(dag_run: Any) -> str:
+    """Return the type of a DAG run: a task knows its name, the scheduler has the type itself."""
     run_type = getattr(dag_run, "run_type", "manual")
-    return "BATCH_AD_HOC" if str(getattr(run_type, "value", run_type)) in _MANUAL_RUN_TYPES else "BATCH_SCHEDULED"
+    return str(getattr(run_type, "value", run_type))
 
 
 def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> dict[str, list[int]]:
@@ -408,8 +412,7 @@ class AttemptContext:
         """
         run, ti = self._context["dag_run"], self._ti
         due_ms, logical_ms = _epoch_ms(getattr(run, "run_after", None)), _epoch_ms(getattr(run, "logical_date", None))
-        run_type = getattr(run, "run_type", "")
-        is_backfill = str(getattr(run_type, "value", run_type)) == "backfill"
+        is_backfill = _run_type(run) == "backfill"
         is_of_past = _kind(run) == "BATCH_AD_HOC" and (_due_ms(run) or 0) < (due_ms or 0) - _TRIGGER_MS
         is_in_turn = not (getattr(run, "clear_number", 0) or is_backfill or is_of_past)
         if is_in_turn or _map_index(ti) >= 0:  # runs of a mapped task only add

@@ -45,12 +45,11 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     """
     access = FileAccess.of(group=limits is not None and limits.group_access)
     overflow = Overflow.of(location, configuration().events_location(), access)
-    if "://" not in location:
-        return Outbox(LocalStorage(Path(location), access), limits, overflow, open_store)
     try:
-        return Outbox(_storage(location), limits, overflow, open_store)
+        storage = _storage(location) if "://" in location else LocalStorage(Path(location), access)
     except _UNOPENABLE as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
+    return Outbox(storage, limits, overflow, open_store)
 
 
 def configured_outbox(location: str | None = None) -> Outbox:

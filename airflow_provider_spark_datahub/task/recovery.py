@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport
@@ -34,27 +34,15 @@ class RecoveryError(OutboxError):
     """Unfinished entry whose events cannot be converted, for a reason that may persist."""
 
 
-class _Found(NamedTuple):
-    """Facts about a job's events before they are read.
-
-    :param size: 0 if it was not requested.
-    :param last_written: ``None`` also if it was not requested.
-    """
-
-    exists: bool
-    size: int
-    last_written: float | None
-
-
-def _look(job: SubmittedJob, deadline: Deadline, *, with_size: bool, with_end: bool) -> _Found:
-    """Look at the events of a job.
+def _look(job: SubmittedJob, deadline: Deadline, *, with_size: bool, with_end: bool) -> tuple[bool, int, float | None]:
+    """Return whether the events of a job exist, their size and the time of the last one, if they are asked for.
 
     :raises TimeoutError: if a disk does not answer. Requests to a store have timeouts of their own.
     """
 
-    def look() -> _Found:
+    def look() -> tuple[bool, int, float | None]:
         exists = not isinstance(job.events, Path) or job.events.exists()
-        return _Found(exists, job.size if with_size else 0, job.last_written if with_end else None)
+        return exists, job.size if with_size else 0, job.last_written if with_end else None
 
     return step_in_time(str(job.events), deadline, look) if isinstance(job.events, Path) else look()
 
@@ -82,16 +70,16 @@ def recover_entry(
         return None
     job, has_end = record.job(entry.outbox.open_store), record.task_try.end_ms is not None
     try:
-        found = _look(job, deadline, with_size=patient, with_end=not has_end)
-        if not found.exists and record.machine != machine() and entry.age < entry.outbox.limits.max_age:
+        exists, size, last_written = _look(job, deadline, with_size=patient, with_end=not has_end)
+        if not exists and record.machine != machine() and entry.age < entry.outbox.limits.max_age:
             log.debug("Left %s to the machine with its events: %s", entry, record.machine)
             return None
         if not over and not has_end:
             # The next attempt may reconnect to the job, and reads the same events.
             record = replace(record, keep_events=True)
         if patient:
-            deadline = replace(deadline, at=deadline.at + found.size / _SLOWEST_BYTES_A_SECOND)
-        return _converted(entry, record.with_end(found.last_written, result), job, deadline)
+            deadline = replace(deadline, at=deadline.at + size / _SLOWEST_BYTES_A_SECOND)
+        return _converted(entry, record.with_end(last_written, result), job, deadline)
     except (OSError, EntryFormatError):
         raise
     except Exception as error:
