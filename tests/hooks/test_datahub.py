@@ -11,13 +11,12 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks import KafkaSink, RestSink
+from airflow_provider_spark_datahub.delivery.sinks import RestSink
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.delivery.sinks.object_store import ObjectStoreSink
+from airflow_provider_spark_datahub.hooks import datahub
 from airflow_provider_spark_datahub.hooks.datahub import (
     DatahubFileHook,
     DatahubKafkaHook,
-    DatahubObjectStoreHook,
     DatahubRestHook,
     OpenLineageHook,
     open_sink,
@@ -42,22 +41,11 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("conn_type", "host", "sink"),
-    [
-        ("datahub-rest", "http://gms:8080", RestSink),
-        ("datahub_rest", "http://gms:8080", RestSink),
-        ("datahub-kafka", "broker:9092", KafkaSink),
-        ("datahub_kafka", "broker:9092", KafkaSink),
-        ("datahub-file", "/data/lineage.jsonl", FileSink),
-        ("datahub_file", "/data/lineage.jsonl", FileSink),
-        ("datahub-object-store", "s3://bucket/lineage", ObjectStoreSink),
-    ],
-)
-def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host: str, sink: type) -> None:
+@cases("airflow")
+def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host: str, sink: str) -> None:
     connection("lineage", conn_type=conn_type, host=host)
     with sink_of("lineage") as found:
-        assert type(found) is sink
+        assert type(found).__name__ == sink
         assert host in found.describe()
 
 
@@ -133,24 +121,13 @@ def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: 
     assert "pip install 'airflow-provider-spark-datahub[kafka]'" in str(open_sink("lineage")[1])
 
 
-@pytest.mark.parametrize(
-    ("hook", "fields", "works", "words"),
-    [
-        (DatahubRestHook, {"host": "http://127.0.0.1:9"}, False, "refused.*give GMS's own URL"),
-        (DatahubRestHook, {"host": "http://gms:8080", "extra": {"timeout": 1}}, False, "Did you mean 'timeout_sec'"),
-        (DatahubKafkaHook, {"host": ""}, False, "no host: give Kafka's brokers"),
-        (DatahubFileHook, {"host": "{folder}/lineage.jsonl"}, True, "lineage.jsonl can be written"),
-        (DatahubFileHook, {"host": f"{__file__}/lineage.jsonl"}, False, "cannot be written"),
-        (DatahubObjectStoreHook, {"host": "lake"}, False, "must be the URI of a bucket"),
-        (OpenLineageHook, {"host": "http://marquez:5000"}, True, "Only a delivery can test more"),
-    ],
-)
+@cases("airflow")
 def test_the_test_of_a_connection_writes_nothing_and_says_what_it_found(
-    connection: Any, tmp_path: Path, hook: Any, fields: dict[str, Any], works: bool, words: str
+    connection: Any, tmp_path: Path, hook: str, fields: dict[str, Any], works: bool, words: str
 ) -> None:
-    host = fields["host"].format(folder=tmp_path)
-    connection("tested", conn_type=hook.conn_type, **{**fields, "host": host})
-    found, message = hook("tested").test_connection()
+    host, hook_class = fields["host"].format(folder=tmp_path, file=__file__), getattr(datahub, hook)
+    connection("tested", conn_type=hook_class.conn_type, **{**fields, "host": host})
+    found, message = hook_class("tested").test_connection()
     assert found is works, message
     assert re.search(words, message)
     assert list(tmp_path.iterdir()) == []
