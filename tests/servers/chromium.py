@@ -67,20 +67,24 @@ class Chromium:
         self.driver = Chrome(options, service)
 
     def open(self, page: Path, width: int | None = None) -> None:
-        """Open a file in place of the page before, without the emulated media and logs of before.
+        """Open a file in place of the page before, as after :meth:`clear`, for a reader with light colours.
 
         :param width: of the window; ``None`` for the usual one.
         """
-        self.driver.get("about:blank")
-        if width is None:
-            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        else:
+        self.clear()
+        if width is not None:
             narrow = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
             self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
-        self.emulate(media="", scheme="light")
+        self.emulate()
+        self.driver.get(page.as_uri())
+
+    def clear(self) -> None:
+        """Leave the page, its logs, and what was emulated."""
+        self.driver.get("about:blank")
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
         self.complaints()
         self.requests()
-        self.driver.get(page.as_uri())
 
     def emulate(self, *, media: str = "", scheme: str = "light") -> None:
         """Show the page as for a reader with this colour scheme, or as it is printed (``print``)."""

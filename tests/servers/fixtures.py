@@ -31,6 +31,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def _running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     with chromium(tmp_path_factory.mktemp("chromium")) as running:
         yield running
+
+
+@pytest.fixture
+def browser(_running_browser: Chromium) -> Chromium:
+    """Return the one browser of the tests, without what the test before emulated."""
+    _running_browser.clear()
+    return _running_browser
