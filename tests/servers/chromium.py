@@ -79,7 +79,7 @@ class Chromium:
         self.driver.get(page.as_uri())
 
     def clear(self) -> None:
-        """Leave the page, its logs, and what was emulated."""
+        """Leave the page, its logs and all emulation."""
         self.driver.get("about:blank")
         self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
