@@ -352,7 +352,8 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
     elif read.outcome is Outcome.TORN:
         yield f"the last line of the Spark event log of {application.name} is cut off"
     # A rolled log whose driver was killed at once has a folder without files.
-    if read.outcome in UNREAD or (read.outcome is Outcome.MISSING and application.parts):
+    is_gone = read.outcome is Outcome.REPLACED or (read.outcome is Outcome.MISSING and application.parts)
+    if is_gone or read.outcome in UNREAD:
         yield f"the Spark event log of {application.name} was not read to its end: {read.detail}"
     if read.quarantined_count:
         first = read.quarantined[0]

@@ -14,7 +14,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
-from airflow_provider_spark_datahub.conversion.events import EventError, RunEvent
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
@@ -118,6 +118,10 @@ def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> Writ
 def _sum(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+_Merged = tuple[list[Application], Mapping[DatasetId, DatasetId]]
+"""Applications with the queries of their logs, and the tables behind paths."""
 
 
 class Converter:
@@ -225,8 +229,8 @@ class Converter:
             return self._with_jobs(jobs)
         log_ms = self._log_ms(with_log=with_log)
         certain = (application.certain(log_ms) for application in self._fold.applications())
-        known = self._merged((application for application in certain if application), final=False)
-        jobs = list(self._coalesced(known, Ending(final=False)))
+        merged = self._merged((application for application in certain if application), final=False)
+        jobs = list(self._coalesced(merged, Ending(final=False)))
         for job in jobs:
             # An operation has a point in time and cannot be taken back: only the end knows which query it was.
             job.lineage.operations = ()
@@ -297,10 +301,10 @@ class Converter:
             ending = replace(ending, events_complete=False)
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
-            applications = self._merged(applications)
+            merged = self._merged(applications)
             if diagnostics.lost_executions or diagnostics.unreported_tables or diagnostics.unnamed_sources:
                 ending = replace(ending, events_complete=False)
-            jobs = self._coalesced(applications, ending, log_complete=log_complete)
+            jobs = self._coalesced(merged, ending, log_complete=log_complete)
         elif ending.succeeded is not None:
             # The last application has the result of spark-submit (Deviation 13).
             ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
@@ -312,20 +316,18 @@ class Converter:
                 _attach_to_session(job, sessions, self._sessions)
             yield job
 
-    def _merged(self, applications: Iterable[Application], *, final: bool = True) -> list[Application]:
+    def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:
         """Return the applications with the queries that only Spark's event log shows, without writes that failed."""
-        applications = list(applications)
+        applications, symlinks = list(applications), self._fold.symlinks.by_dataset
         if not self._logs:
-            return [with_effects(application).without_columns_of_changes() for application in applications]
-        merged = spark_log.merge_logs(applications, self._logs, self._fold.symlinks, self._settings, final=final)
+            return [with_effects(application).without_columns_of_changes() for application in applications], symlinks
+        merged = spark_log.merge_logs(applications, self._logs, symlinks, self._settings, final=final)
         self.conversion.diagnostics.lost_executions = merged.lost
         self.conversion.diagnostics.unreported_tables = merged.unreported_tables[:MAX_LISTED]
-        return merged.applications
+        return merged.applications, merged.symlinks
 
-    def _coalesced(
-        self, applications: Sequence[Application], ending: Ending, *, log_complete: bool = True
-    ) -> Iterator[JobLineage]:
-        symlinks = self._fold.symlinks.by_dataset
+    def _coalesced(self, merged: _Merged, ending: Ending, *, log_complete: bool = True) -> Iterator[JobLineage]:
+        applications, symlinks = merged
         if not self._logs:
             return coalesce(applications, symlinks, self._settings, ending)
         return spark_log.coalesce_with_queries(

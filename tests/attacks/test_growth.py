@@ -15,7 +15,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
@@ -139,7 +139,7 @@ def lost(many: int) -> Callable[[], object]:
     }
     logged = LoggedApplication("app", executions=executions)
     reported = application([run(10**6, job="shop.x")])
-    return lambda: merge.merge_logs([reported], [logged], Symlinks(), LineageSettings())
+    return lambda: merge.merge_logs([reported], [logged], {}, LineageSettings())
 
 
 def lost_edges(many: int) -> Callable[[], object]:
@@ -152,7 +152,7 @@ def lost_edges(many: int) -> Callable[[], object]:
     settings = LineageSettings(capture_lost_executions=True)
 
     def add() -> Lineage:
-        (merged,) = merge.merge_logs([reported], [logged], Symlinks(), settings).applications
+        (merged,) = merge.merge_logs([reported], [logged], {}, settings).applications
         return Lineage.of(merged.runs, DatasetNamer(settings, {}), settings, Diagnostics(), with_gaps=True)
 
     return add

@@ -6,12 +6,14 @@ import sys
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture import EventLog
+from airflow_provider_spark_datahub.capture import EventLog, LogObjects
+from airflow_provider_spark_datahub.capture.event_objects import ObjectStore
 from tests.cases import cases
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
@@ -242,6 +244,26 @@ def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
     assert names(log) == ["ApplicationStart"]
     assert log.logs == ["app-1"]
     assert not log.complete
+
+
+def test_a_log_that_is_removed_while_it_is_read_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = LINES["START"] + LINES["END"]
+    length = len(LINES["START"])
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_objects._RANGE_BYTES", length)
+
+    def read_range(name: str, start: int, end: int) -> bytes:
+        if start:
+            raise FileNotFoundError(name)
+        return content[:end]
+
+    stored = {"logs/app-1": len(content)}
+    store = cast("ObjectStore", SimpleNamespace(
+        stored=lambda folder: {} if "eventlog" in folder else stored, read_range=read_range
+    ))  # fmt: skip
+    log = EventLog(LogObjects("s3://bucket/logs", lambda _: store))
+    assert names(log) == ["ApplicationStart"]
+    assert not log.complete
+    assert "was not read to its end" in log.problems[0]
 
 
 def test_a_folder_that_is_missing_is_a_problem(tmp_path: Path) -> None:

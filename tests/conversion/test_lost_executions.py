@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge_logs
 from tests.conversion import builders
@@ -25,7 +24,7 @@ RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.
 
 
 def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
-    return merge_logs(folded(events).applications(), logs, Symlinks(), settings()).lost
+    return merge_logs(folded(events).applications(), logs, {}, settings()).lost
 
 
 def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:

@@ -62,41 +62,47 @@ class MergedLogs(NamedTuple):
 
     :param lost: executions that wrote data, and that OpenLineage did not report.
     :param unreported_tables: tables that other executions read or wrote, and that no event names.
+    :param symlinks: tables behind paths: those of the events, and those that only the logs show.
     """
 
     applications: list[Application]
     lost: list[LostExecution]
     unreported_tables: tuple[str, ...]
+    symlinks: Mapping[DatasetId, DatasetId]
 
 
 def merge_logs(
     applications: Sequence[Application],
     logs: Sequence[LoggedApplication],
-    symlinks: Symlinks,
+    symlinks: Mapping[DatasetId, DatasetId],
     settings: LineageSettings,
     *,
     final: bool = True,
 ) -> MergedLogs:
     """Merge the queries of applications' logs into those that their events report.
 
-    :param symlinks: tables behind paths; those that only the logs show are added.
+    :param symlinks: tables behind paths, by the events.
     :param final: the applications have ended: executions without an event are lost.
     """
     logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
-    merged, unreported = [], list[str]()
+    merged, unreported, of_logs = [], list[str](), dict[DatasetId, DatasetId]()
     for application in applications:
         log = logged.get(id(application))
-        if log is None:
+        if log is None or not application.runs:
             merged.append(with_effects(application).without_columns_of_changes())
             continue
         lost = losses.get(id(log))
         if lost == []:
-            unreported += _unreported_tables(log, application, symlinks.by_dataset)
+            unreported += _unreported_tables(log, application, symlinks)
         known = with_effects(application, *log.without_effect(application.runs))
         known = known.without_columns_of_changes(change_feeds(log))
-        merged.append(_Merge(known, log, lost, symlinks, settings).merged())
-    return MergedLogs(merged, [execution for lost in losses.values() for execution in lost], tuple(unreported))
+        # What one log shows does not change the names in another.
+        own = Symlinks(dict(symlinks))
+        merged.append(_Merge(known, log, lost, own, settings).merged())
+        of_logs |= own.by_dataset
+    all_lost = [execution for lost in losses.values() for execution in lost]
+    return MergedLogs(merged, all_lost, tuple(unreported), {**of_logs, **symlinks})
 
 
 def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
@@ -141,10 +147,12 @@ class _Merge:
         settings: LineageSettings,
     ) -> None:
         self._application, self._logged, self._settings = application, logged, settings
+        self._symlinks = symlinks
         self._lost = lost
         self._places_of_lost = {execution.id: place for place, execution in enumerate(lost or ())}
         self._names = PlanNames(logged, application.runs, symlinks.by_dataset)
-        self._columns = ReportedColumns(self._names, DatasetNamer(settings, symlinks.by_dataset))
+        self._namer = DatasetNamer(settings, dict(symlinks.by_dataset))
+        self._columns = ReportedColumns(self._names, self._namer)
         self._events, self._fold = LogEvents(logged, self._names), Fold(settings, symlinks)
         self._plans = PlanColumns()
         self._has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
@@ -169,6 +177,7 @@ class _Merge:
             elif self._has_checkpoints:
                 self._columns_of(parts)
         runs = _in_time([self._by_id[run.run_id] for run in self._application.runs], self._added)
+        self._symlinks.by_dataset |= self._events.tables
         counts = self._execution_counts(recovered) if self._lost is not None else {}
         return replace(self._application, runs=runs, execution_counts=counts)
 
@@ -234,7 +243,8 @@ class _Merge:
         if run is None:
             return None
         # Commands that change rows read the rest of their target.
-        inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in run.outputs}
+        written = {self._namer.name(dataset) for dataset in run.outputs}
+        inputs = {dataset: state for dataset, state in run.inputs.items() if self._namer.name(dataset) not in written}
         run = structs.replace(
             run,
             inputs=inputs,
@@ -306,7 +316,8 @@ def _in_time(runs: Sequence[RunState], added: Iterable[RunState]) -> tuple[RunSt
     before: dict[int, list[RunState]] = {}
     for run in added:
         place = bisect_right(begun_ms, run.start_ms or 0)
-        index = runs[place].index if place < len(runs) else runs[-1].last_index + 1
+        # Before the first event of the run that follows, which may rename a table.
+        index = runs[place].index - 1 if place < len(runs) else runs[-1].last_index + 1
         before.setdefault(place, []).append(structs.replace(run, index=index, last_index=index))
     if not before:
         return tuple(runs)

@@ -65,10 +65,12 @@ class NamedDataset(NamedTuple):
     """OpenLineage's name of a dataset.
 
     :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name the dataset.
+    :param table: the table behind the path, on the one platform that events show.
     """
 
     id: DatasetId
     facets: Mapping[str, Any] = {}
+    table: DatasetId | None = None
 
 
 class PlanNames:
@@ -91,9 +93,9 @@ class PlanNames:
             item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
         ]
         tables = (symlinks or {}).values()
+        self._platforms = {table.namespace for table in tables}
         # The same name on two platforms does not show which of them a plan means.
-        is_clear = len({table.namespace for table in tables}) == 1
-        self._reported_tables = {table.name: table for table in tables} if is_clear else {}
+        self._reported_tables = {table.name: table for table in tables} if len(self._platforms) == 1 else {}
         self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
 
     def id_of(self, named: PlanDataset) -> DatasetId | None:
@@ -119,7 +121,11 @@ class PlanNames:
         if not named.table:
             return NamedDataset(dataset_of(named.path, self._default_fs)) if path is not None else None
         table = self._reported_table(named.table)
-        return NamedDataset(table) if table is not None else self._table(named)
+        if table is not None:
+            return NamedDataset(table)
+        found = self._table(named)
+        # Events know better which table is at a place.
+        return NamedDataset(found.id) if found is not None and found.id in self._reported else found
 
     def _reported_table(self, table: str) -> DatasetId | None:
         """Return the table that events name so, with or without the catalogue in front of it."""
@@ -177,10 +183,14 @@ class PlanNames:
         if named.catalog_class.startswith(_ICEBERG_CATALOGS):
             framework = "iceberg"
         warehouse = _warehouse_of(named.table, path)
-        if self._metastore:
-            catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://")
-            return _described(location, catalog, named.table, framework)
-        return _described(location, self._uri(warehouse), named.table, framework) if warehouse else _described(location)
+        if not (self._metastore or warehouse):
+            return NamedDataset(location)
+        if self._platforms and location not in self._reported:
+            # A plan does not show the platform of the catalogue: Glue, for example.
+            (platform, *others) = self._platforms
+            return NamedDataset(location, table=DatasetId(platform, named.table)) if not others else None
+        catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
+        return _described(location, catalog, named.table, framework)
 
     @cached_property
     def _places(self) -> tuple[str, dict[str, str]]:
@@ -206,9 +216,8 @@ class PlanNames:
         return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
 
 
-def _described(dataset: DatasetId, catalog: str = "", table: str = "", framework: str = "") -> NamedDataset:
-    identifier = {"namespace": catalog, "name": table, "type": "TABLE"}
-    facets: dict[str, Any] = {"symlinks": {"identifiers": [identifier]}} if table else {}
+def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> NamedDataset:
+    facets = {"symlinks": {"identifiers": [{"namespace": catalog, "name": table, "type": "TABLE"}]}}
     return NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.events import SPARK_LOG
+from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
@@ -88,12 +88,14 @@ class LogEvents:
     """Makes RunEvents of an application and its SQL executions: an execution and its parts are one run.
 
     :param names: names of the datasets in its plans.
+    :ivar tables: tables behind paths whose platform only the application's own events show.
     """
 
     def __init__(self, application: LoggedApplication, names: PlanNames) -> None:
         self._application = application
         self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
         self._names = names
+        self.tables: dict[DatasetId, DatasetId] = {}
         self._written: dict[tuple[str, str], dict[str, None]] = {}
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
@@ -182,7 +184,11 @@ class LogEvents:
 
     def _dataset(self, named: PlanDataset) -> dict[str, Any] | None:
         found = self._names.of(named)
-        return {**found.id._asdict(), "facets": {**found.facets}} if found is not None else None
+        if found is None:
+            return None
+        if found.table is not None:
+            self.tables[found.id] = found.table
+        return {**found.id._asdict(), "facets": {**found.facets}}
 
     def _distinct(self, named: Iterable[PlanDataset]) -> dict[tuple[str, str], dict[str, Any]]:
         datasets = map(self._dataset, named)
