@@ -119,6 +119,9 @@ _CREDENTIALS = re.compile(r"[\s:]+")
 _SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
 
 
+_USER_OF_URL = re.compile(r"://([^/?#@,]*)@")
+
+
 def mask_secrets(text: str, settings: object) -> str:
     """Return ``text`` with ``***`` in the place of each secret in some settings, in case a server repeats them.
 
@@ -142,3 +145,5 @@ def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
         yield value
     elif isinstance(value, str) and "@" in value and "://" in value:
         yield value.partition("://")[2].rpartition("@")[0]
+        # An address may have another "@" in its path, and there may be several with commas between them.
+        yield from _USER_OF_URL.findall(value)

@@ -8,12 +8,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -45,67 +43,97 @@ class Deadline:
         return self.remaining() == 0.0
 
 
-_calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
-_idle = threading.Semaphore(0)
-"""As many as there are threads that wait for a call."""
-_IDLE_SECONDS = 0.05
+class _Call:
+    """Call that a worker runs, and its outcome.
 
-
-def _start(call: Callable[[], _T]) -> Future[_T]:
-    """Run a call in an idle daemon thread, or in a new one; one for each of thousands would cost more than the calls.
-
-    :raises RuntimeError: if the operating system has no thread for it.
+    A handler of a signal may interrupt the caller anywhere and raise, or make a call itself. So this takes only steps
+    that Python does not interrupt, unlike those of ``threading.Semaphore`` and ``Future``.
     """
-    future: Future[_T] = Future()
-    try:
-        if not _idle.acquire(blocking=False):
-            threading.Thread(target=_work, name="lineage-delivery", daemon=True).start()
-    except RuntimeError:
-        if threading.main_thread().is_alive():
-            raise
-        # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
-        _outcome(call, future)()
-    else:
-        _calls.put((call, future))
-    return future
 
+    __slots__ = ("done", "error", "run")
 
-def _work() -> None:
-    while True:
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def attempt(self) -> None:
+        """Run the call, and keep its error for the thread that waits for it."""
         try:
-            call, future = _calls.get(timeout=_IDLE_SECONDS)
-        except Empty:
-            if _idle.acquire(blocking=False):
+            self.run()
+        except BaseException as error:  # noqa: BLE001 (raised by the waiting thread)
+            self.error = error
+
+    def run_within(self, seconds: float, grace: float = 0.0) -> bool:
+        """Run the call in a worker; return False if it has not ended after this many seconds.
+
+        :param grace: more seconds for the worker, which a suspended process may need.
+        :raises BaseException: whatever the call raised.
+        """
+        _Worker.start(self)
+        if not self.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)) and not self.done.acquire(timeout=grace):
+            return False
+        self.done.release()
+        if self.error is not None:
+            raise self.error
+        return True
+
+
+class _Worker:
+    """Daemon thread that runs one call after the other; a new thread for each of thousands would cost more than the
+    calls.
+    """
+
+    IDLE_SECONDS = 0.05
+    _idle: ClassVar[list[_Worker]] = []
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        threading.Thread(target=self._run, name="lineage-delivery", daemon=True).start()
+
+    @classmethod
+    def start(cls, call: _Call) -> None:
+        """Run a call in an idle worker, or in a new one.
+
+        :raises RuntimeError: if the operating system has no thread for it.
+        """
+        try:
+            worker = cls._idle.pop()
+        except IndexError:
+            try:
+                worker = cls()
+            except RuntimeError:
+                if threading.main_thread().is_alive():
+                    raise
+                # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
+                call.attempt()
+                call.done.release()
                 return
-            continue  # a call is on the way
-        report = _outcome(call, future)
-        # Become idle before the call counts as done, so that the caller's next call finds this thread.
-        _idle.release()
-        report()
-        del call, future, report
+        worker._calls.put(call)
 
+    def _run(self) -> None:
+        while (call := self._next()) is not None:
+            call.attempt()
+            # Become idle before the call counts as done, so that the caller's next call finds this worker.
+            self._idle.append(self)
+            call.done.release()
+            del call
 
-def _outcome(call: Callable[[], Any], future: Future[Any]) -> Callable[[], None]:
-    """Run a call, and return a function that reports its result or its error to the thread that waits for it."""
-    try:
-        return partial(future.set_result, call())
-    except BaseException as error:  # noqa: BLE001 (raised by the waiting thread)
-        return partial(future.set_exception, error)
-
-
-def _is_done(future: Future[Any], seconds: float) -> bool:
-    with suppress(FutureTimeoutError):
-        future.exception(min(seconds, threading.TIMEOUT_MAX))
-    return future.done()
-
-
-def _forget_threads() -> None:
-    global _calls, _idle
-    _calls, _idle = SimpleQueue(), threading.Semaphore(0)
+    def _next(self) -> _Call | None:
+        """Return the next call; ``None`` if there is none, and no caller can give this worker another one."""
+        while True:
+            try:
+                return self._calls.get(timeout=self.IDLE_SECONDS)
+            except Empty:
+                # A worker that is not idle was taken just now, and its call is on the way.
+                with suppress(ValueError):
+                    self._idle.remove(self)
+                    return None
 
 
 # A forked process has no thread of its parent.
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_Worker._idle.clear)
 
 
 def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
@@ -123,11 +151,7 @@ def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
     seconds = deadline.remaining()
     if not seconds:
         return False
-    future = _start(call)
-    if not _is_done(future, seconds):
-        return False
-    future.result()
-    return True
+    return _Call(call).run_within(seconds)
 
 
 _REQUEST_SECONDS = 10.0
@@ -135,7 +159,7 @@ _REQUEST_SECONDS = 10.0
 _LEAST_SECONDS = 0.5
 """Shortest such limit, even if less time is left until the deadline."""
 _STALL_SECONDS = 0.05
-_hanging: dict[str, tuple[Deadline, Future[Any], float]] = {}
+_hanging: dict[str, tuple[Deadline, _Call, float]] = {}
 """By storage: the latest step that was left behind, its deadline, and for how many seconds it was waited for."""
 
 
@@ -152,18 +176,18 @@ def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]
     seconds = _REQUEST_SECONDS
     if deadline is not None:
         left_behind = _hanging.get(storage)
-        if left_behind is not None and left_behind[1].done():
+        if left_behind is not None and not left_behind[1].done.locked():
             _hanging.pop(storage, None)
         elif left_behind is not None and left_behind[0] is deadline:
             raise _no_answer(storage, left_behind[2])
         seconds = min(seconds, max(_LEAST_SECONDS, deadline.remaining() / 2))
-    future = _start(step)
-    # A suspended process may need a little more.
-    if not _is_done(future, seconds) and not _is_done(future, _STALL_SECONDS):
+    result: list[_T] = []
+    started = _Call(lambda: result.append(step()))
+    if not started.run_within(seconds, _STALL_SECONDS):
         if deadline is not None:
-            _hanging[storage] = deadline, future, seconds
+            _hanging[storage] = deadline, started, seconds
         raise _no_answer(storage, seconds)
-    return future.result()
+    return result[0]
 
 
 def _no_answer(storage: str, seconds: float) -> TimeoutError:

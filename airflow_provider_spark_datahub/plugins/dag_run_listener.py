@@ -349,7 +349,8 @@ def _deliver(end: _End, entry: Entry | None) -> None:
             log.warning("Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem)
         return
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
-    drained = task.drain(entry.outbox, hooks.airflow_connections(), limits).run([entry.name])
+    # Attempts of the task that never finished are left to the end of the DAG run.
+    drained = task.drain(entry.outbox, hooks.airflow_connections(), limits, converts=lambda _: False).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         log.warning("Could not deliver %s: %s. It stays in the outbox.", end, "; ".join(drained.problems))

@@ -191,6 +191,8 @@ class TaskDelivery:
 
         :raises OSError: if the outbox refuses.
         """
+        # The driver may be found long after the submit.
+        self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
         if self._entry is None or not self._is_kept:
             self.begin(record)
         else:

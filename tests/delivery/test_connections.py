@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.connection import mask_secrets
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sinks import (
     FileSink,
@@ -95,3 +96,17 @@ def test_kafkas_defaults_and_keys_are_those_of_acryl_datahub() -> None:
 @cases("connections")
 def test_the_address_of_datahubs_ui_is_known(server: str, address: str) -> None:
     assert RestSink(read("rest", {"host": server})).web_address == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:S3cretPW@reg:8081/x?y=a@b",
+        "https://user:S3cretPW@reg:8081/team@corp/",
+        "http://me:0therPW9@h1:8081,http://user:S3cretPW@h2:8081",
+        "https://user:S3cret@PW@reg:8081",
+    ],
+)
+def test_the_password_of_an_address_is_masked(url: str) -> None:
+    password = "S3cret@PW" if "S3cret@PW" in url else "S3cretPW"
+    assert password not in mask_secrets(f"401 for user:{password} and {password}", {"url": url})

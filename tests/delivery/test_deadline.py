@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline, step_in_time
 from tests.patience import HANGS, join, not_outlasting, wait_until
 
 
@@ -102,7 +105,7 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
         raise RuntimeError("can't start new thread")
 
     calls: list[str] = []
-    monkeypatch.setattr(deadline, "_idle", threading.Semaphore(0))
+    deadline._Worker._idle.clear()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     if is_ending:
         monkeypatch.setattr(threading, "main_thread", threading.Thread)
@@ -137,3 +140,29 @@ def test_threads_that_begin_at_once_are_all_traced(monkeypatch: pytest.MonkeyPat
     finally:
         sys.setswitchinterval(interval)
     wait_until(lambda: len(ran) == 800)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: run_with_deadline(Deadline.after(HANGS), lambda: time.sleep(0.5)),
+        lambda: step_in_time("/disk", None, lambda: time.sleep(0.5)),
+    ],
+    ids=["a call", "a step"],
+)
+def test_what_a_handler_of_a_signal_raises_reaches_the_caller(wait: Callable[[], object]) -> None:
+    class OverError(TimeoutError):
+        pass
+
+    def handler(*_: object) -> None:
+        # A handler may take a step itself.
+        assert step_in_time("/other", None, lambda: 1) == 1
+        raise OverError("the task is over")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(OverError):
+            wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -451,3 +451,23 @@ def test_a_disk_that_refuses_leases_leaves_everything_pending(outbox: Outbox, mo
     drained = drain(outbox, Recording())
     assert (drained.settled, drained.waiting, len(outbox.names())) == (0, 3, 3)
     assert "No space left on device" in next(iter(drained.problems))
+
+
+@pytest.mark.parametrize("max_age", [1000.0, 0.0])
+def test_a_conversion_that_outlasts_the_lease_is_delivered_by_the_same_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_age: float
+) -> None:
+    monkeypatch.setattr(Lease, "SECONDS", 0.4)
+    outbox, sink, breaker = outbox_at(tmp_path), Recording(), CircuitBreaker()
+    outbox.limits = OutboxLimits(max_age=max_age)
+    outbox.begin(key(), connection_id="datahub", events=None, redo={})
+
+    def finish(entry: Entry, _followed: bool) -> Entry:
+        time.sleep(0.5)
+        return entry.finish([upsert("a")], spark_succeeded=True)
+
+    limits = DrainLimits(entry_seconds=0.2)
+    drained = Drain(outbox, lambda _: (sink, None), limits, finish=finish, breaker=lambda _: breaker).run()
+    assert sink.names == ["a"]
+    assert (drained.settled, drained.waiting, drained.problems, breaker._in_a_row) == (1, 0, {}, 0)
+    assert not list(outbox.quarantined())

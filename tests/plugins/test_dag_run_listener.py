@@ -303,6 +303,25 @@ def test_the_scheduler_converts_no_large_events_of_a_spark_connect_server(
     assert [left.manifest.state for left in outbox.entries()] == ["unfinished"]
 
 
+def test_a_state_that_is_set_leaves_a_killed_attempt_to_the_end_of_the_run(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dag_run_listener, "_KILL_SECONDS", 0.0)
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
+    with new_dag() as dag:
+        lineage_task("killed", datahub_conn_id="one")
+    stored = as_the_scheduler_has_it(dag)
+    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored)
+    outbox, events = killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine="", process=2**22 + 1)
+    dag_run_listener.on_task_instance_success(None, StoredTaskInstance(task_id="killed", try_number=1))
+    let_threads_finish()
+    assert "unfinished" in [entry.manifest.state for entry in outbox.entries()]
+    end(dag)
+    let_timers_finish()
+    assert list(outbox.entries()) == []
+    assert not events.exists()
+
+
 @pytest.mark.parametrize("is_large", [False, True])
 def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     sinks: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import key, outbox_at, proposals_in
+from tests.task.attempts import Try
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
@@ -165,3 +166,21 @@ def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert UnfinishedAttempt.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over
+
+
+def test_a_late_reconnection_has_time_for_the_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Try(tmp_path).job_writes("a_csv_join_agg")
+    late = Try(tmp_path, 2)
+    late.inject()
+    late.lineage.delivery._outbox.deadline = Deadline.after(0)
+    left: list[float] = []
+    update = Entry.update
+
+    def watched(entry: Entry, **fields: Any) -> Entry:
+        assert entry.outbox.deadline is not None
+        left.append(entry.outbox.deadline.remaining())
+        return update(entry, **fields)
+
+    monkeypatch.setattr(Entry, "update", watched)
+    late.lineage.reconnect_to(1)
+    assert left[0] > 1

@@ -194,6 +194,10 @@ class _DrainResult:
         return {**asdict(self), "problems": list(self.problems)}
 
 
+class _LeaseOverError(Exception):
+    """The lease ended before a delivery."""
+
+
 @dataclass
 class Drain:
     """One delivery of an outbox's entries by age, each through its own connection. Used once.
@@ -390,10 +394,13 @@ class Drain:
             if self.refuses(group):
                 self._close(group, left)
                 continue
-            with self._costs_only_its_group(group, left):
-                entry, *later = left[group]
-                send = partial(self._send, lease)
-                self._record(group, left, _deliver(entry, later, send, self.finish, batch))
+            try:
+                with self._costs_only_its_group(group, left):
+                    entry, *later = left[group]
+                    send = partial(self._send, lease)
+                    self._record(group, left, _deliver(entry, later, send, self.finish, batch))
+            except _LeaseOverError:
+                return False
             if due.expired:
                 return False
         return True
@@ -405,7 +412,12 @@ class Drain:
             return name.created_ms  # the entry's delivery fails with the same error, and reports it
 
     def _send(self, lease: Lease, entry: Entry, items: Sequence[OutboxItem]) -> Delivery:
-        """Deliver items of an entry, unless its connection refuses: then its other entries are not even read."""
+        """Deliver items of an entry, unless its connection refuses: then its other entries are not even read.
+
+        :raises _LeaseOverError: if the lease ended, as while events were converted. A new lease delivers the entry.
+        """
+        if not lease.renew():
+            raise _LeaseOverError
         # ``connection`` leads to DataHub, which does not take raw events.
         instead = self.connection if entry.manifest.content == "proposals" else None
         connection = instead or entry.manifest.connection_id
@@ -462,6 +474,8 @@ class Drain:
         name = ".".join(group)
         try:
             yield
+        except _LeaseOverError:
+            raise
         except OSError as error:
             log.debug("Skipped the rest of %s: %s", name, error)
             self.drained.problems[str(error)] = None
