@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Sink, deadline
+from airflow_provider_spark_datahub.delivery import Deadline, Sink, deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxLimits,
 )
 from airflow_provider_spark_datahub.delivery.outbox.drain import _DrainResult
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
 from tests.patience import HANGS, join
@@ -471,3 +472,27 @@ def test_a_conversion_that_outlasts_the_lease_is_delivered_by_the_same_drain(
     assert sink.names == ["a"]
     assert (drained.settled, drained.waiting, drained.problems, breaker._in_a_row) == (1, 0, {}, 0)
     assert not list(outbox.quarantined())
+
+
+@pytest.mark.parametrize("change", ["gone", "changed", "a FIFO"])
+def test_an_entry_that_changes_after_it_was_listed_does_not_hold_back_later_ones(tmp_path: Path, change: str) -> None:
+    outbox = outbox_at(tmp_path)
+    _, second, _ = [put(outbox, key(number), [upsert(f"t{number}")]) for number in (1, 2, 3)]
+    path = Path(outbox.storage.describe(second.name.path))
+
+    class Changing(Recording):
+        def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+            if not self.arrived:
+                if change == "changed":
+                    second.update(delivered=1, collected=2)
+                else:
+                    path.unlink()
+                if change == "a FIFO":
+                    os.mkfifo(path)
+            super().send(record, deadline)
+
+    sink = Changing()
+    drained = Drain(outbox, lambda _: (sink, None)).run()
+    assert sink.names == (["t1", "t2", "t3"] if change == "changed" else ["t1", "t3"])
+    assert drained.waiting == 0
+    assert list(outbox.entries()) == []

@@ -145,7 +145,7 @@ class DrainLimits(msgspec.Struct, frozen=True):
     :param seconds: for the whole drain; ``None``: no limit.
     :param entry_seconds: for each entry.
     :param entries: that are delivered at most; ``None``: no limit.
-    :param batch_seconds: for which the first receipt of a batch waits to be synced with others.
+    :param batch_seconds: after which the receipts of one lease are synced together, at the latest.
     """
 
     seconds: float | None = None
@@ -396,14 +396,22 @@ class Drain:
                 continue
             try:
                 with self._costs_only_its_group(group, left):
-                    entry, *later = left[group]
-                    send = partial(self._send, lease)
-                    self._record(group, left, _deliver(entry, later, send, self.finish, batch))
+                    self._deliver_head(group, left, lease, batch)
             except _LeaseOverError:
                 return False
             if due.expired:
                 return False
         return True
+
+    def _deliver_head(self, group: _Group, left: _Left, lease: Lease, batch: list[Settled]) -> None:
+        entry, *later = left[group]
+        if not entry.size:
+            # It may have changed since it was listed.
+            if (found := self.outbox.entry(entry.name, whole=True)) is None:
+                self._pass_head(group, left)
+                return
+            entry = found
+        self._record(group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch))
 
     def _order_ms(self, name: EntryName) -> int:
         try:
@@ -458,6 +466,10 @@ class Drain:
         else:
             drained.settled += 1
             self._settled_tasks.add(settlement.entry.manifest.key.task)
+        self._pass_head(group, left)
+
+    def _pass_head(self, group: _Group, left: _Left) -> None:
+        """Go on with the next entry of a group."""
         del left[group][0]
         self._step(1)
         if not left[group]:
