@@ -30,7 +30,7 @@ _LONGEST_STATEMENT = 20_000
 _ID_LENGTH = 12
 
 # A dataset that a run read or wrote, with the URN under which it is an edge.
-_Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
+Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
 _UrnOf = Callable[[DatasetId], str | None]
 
 
@@ -43,7 +43,7 @@ class Evidence(msgspec.Struct):
     statements: dict[str, str] = {}
     _ids: dict[str, str] = {}
 
-    def properties(self, touched: _Touched) -> dict[str, dict[str, str]]:
+    def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
         """Return the properties of edges by URN, the best source and the queries, of all reads or of all writes."""
         queries: dict[str, dict[str, None]] = {}
         sources: dict[str, set[str]] = {}
@@ -85,7 +85,7 @@ def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
     return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
 
 
-def properties_of_plans(touched: _Touched) -> dict[str, dict[str, str]]:
+def properties_of_plans(touched: Touched) -> dict[str, dict[str, str]]:
     """Return the properties of edges by URN that only executions in Spark's event log give: their ids in Spark's UI."""
     executions: dict[str, dict[str, None]] = {}
     reported: set[str] = set()

@@ -43,7 +43,12 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_folders,
     with_known_columns,
 )
-from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, properties_of_plans, rejected_edges
+from airflow_provider_spark_datahub.conversion.runs.evidence import (
+    Evidence,
+    Touched,
+    properties_of_plans,
+    rejected_edges,
+)
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -309,7 +314,6 @@ def _holds_its_rows(run: RunState) -> bool:
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
 _LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
-_TouchedUrns = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
 _Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
 
@@ -350,7 +354,7 @@ class _Edges:
         reads = [(run, self._read(run, written)) for run, written in self._written]
         return reads, self._phantom_reads(reads) | _folders_of_files(reads)
 
-    def add_properties(self, lineage: Lineage, properties_of: Callable[[_TouchedUrns], _Properties]) -> None:
+    def add_properties(self, lineage: Lineage, properties_of: Callable[[Touched], _Properties]) -> None:
         """Add to the edges which queries gave them.
 
         :param properties_of: returns the properties of edges by URN, of the runs that read or wrote them.
