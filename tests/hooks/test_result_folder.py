@@ -60,7 +60,7 @@ def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
     broken, healed = Receiver(lambda one: one == PARTS[0][_BATCH]), Receiver()
     assert deliver(location, broken).complete < 2
     assert deliver(location, healed).complete == 2
-    # The two parts arrive beside each other: only within a part is there an order.
+    # Two threads deliver the parts, so only the order within a part is certain.
     assert [one for one in healed.arrived if one in PARTS[0]] == PARTS[0][_BATCH:]
 
 
