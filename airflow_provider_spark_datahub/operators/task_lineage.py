@@ -255,7 +255,7 @@ class TaskLineage:
         else:
             self._log.warning("%s. %s", printable(report.sentence).rstrip("."), self._next_step(report))
         if not report.has_lineage:
-            self._log.info("Lineage: for the reasons and what to do, see docs/troubleshooting.md, There is no lineage")
+            self._log.info('Lineage: for the reasons and what to do, run "spark-datahub help no-lineage"')
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
             self._log.warning("Lineage: %s", printable(warning))

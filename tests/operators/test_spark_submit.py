@@ -230,7 +230,7 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     shown = capsys.readouterr().out
     assert "the end" in shown
     assert "executionId 3" in shown
-    assert "docs/troubleshooting.md, There is no lineage" in shown
+    assert 'run "spark-datahub help no-lineage"' in shown
 
 
 def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
