@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from email import message_from_bytes
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -118,18 +117,35 @@ def test_the_metadata_of_the_package_is_valid(dist: Path) -> None:
     run(sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir())
 
 
-def test_a_build_names_the_repository_of_project_url_and_no_other() -> None:
-    def metadata(url: str) -> Any:
-        return json.loads(run(sys.executable, "-m", "hatchling", "metadata", folder=ROOT, PROJECT_URL=url))
+@pytest.mark.parametrize(
+    ("project_url", "origin", "expected"),
+    [
+        ("https://example.org/team/repository/", "https://example.org/fork.git", "https://example.org/team/repository"),
+        ("", "https://example.org/team/repository.git", "https://example.org/team/repository"),
+        ("", "https://user:token@example.org/team/repository", None),
+        ("", "/home/somebody/checkout", None),
+        ("", None, None),
+    ],
+)
+def test_a_build_names_the_repository_of_project_url_or_of_its_clone(
+    tmp_path: Path, project_url: str, origin: str | None, expected: str | None
+) -> None:
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    version = Path("airflow_provider_spark_datahub/__init__.py")
+    (tmp_path / version).parent.mkdir()
+    (tmp_path / version).write_bytes((ROOT / version).read_bytes())
+    run("git", "init", "-q", folder=tmp_path)
+    if origin is not None:
+        run("git", "remote", "add", "origin", origin, folder=tmp_path)
+    metadata = json.loads(run(sys.executable, "-m", "hatchling", "metadata", folder=tmp_path, PROJECT_URL=project_url))
+    assert metadata.get("urls", {}).get("Source") == expected
+    assert expected is None or metadata["urls"]["Issues"] == f"{expected}/issues"
 
-    assert "urls" not in metadata("")
-    assert set(metadata("https://example.org/team/repository/")["urls"].values()) == {
-        "https://example.org/team/repository",
-        "https://example.org/team/repository/blob/main/CHANGELOG.md",
-        "https://example.org/team/repository/issues",
-    }
+
+def test_an_address_that_is_not_https_is_refused() -> None:
     with pytest.raises(AssertionError, match="it must be the repository's https:// address"):
-        metadata("repository")
+        run(sys.executable, "-m", "hatchling", "metadata", folder=ROOT, PROJECT_URL="repository")
 
 
 def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: Path) -> None:
