@@ -57,7 +57,10 @@ def convert(
     """
     settings, _ = console.read_settings(config, set_ or [])
     conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
-    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused():
+    activity = console.activity(
+        lambda: f"Converting: {counted(conversion.read, 'event')} read", shown=output is not None
+    )
+    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused(), activity:
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if as_json:

@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, De
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.printable import counted, printable
 from airflow_provider_spark_datahub.task import LineageOptions, OptionError
+from airflow_provider_spark_datahub.visualization import format_duration
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
 OLDEST_SPARK, NEWEST_SPARK = (3, 5), (4, 3)
@@ -41,7 +42,6 @@ _SHOWN = frozenset(
 )
 _PLUGIN = "spark_datahub"
 _PROBE = "doctor-probe"
-_OLD_SECONDS = 3600
 _OUTBOX_SECONDS = 60.0
 _START_ADVICE = (
     "jobs would not start either: check JAVA_HOME and SPARK_HOME; pyspark and pyspark-client in one environment "
@@ -246,11 +246,11 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
         yield _good("outbox", f"It contains {full}")
     waiting = len(outbox.names())
     oldest = max((entry.age for entry in outbox.entries()), default=0.0) if waiting else 0.0
-    if oldest > _OLD_SECONDS:
-        words = f"{counted(waiting, 'entry')} pending, the oldest for {oldest / 3600:.0f} h"
+    if waiting:
+        words = f"{counted(waiting, 'entry')} pending, the oldest for {format_duration(round(oldest * 1000))}"
         yield _warning("outbox", words, "run spark-datahub emit: it delivers them, or says why it cannot")
     else:
-        yield _good("outbox", f"{counted(waiting, 'entry')} pending")
+        yield _good("outbox", "nothing is pending")
     for folder, advice in (
         (Folder.QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
         (Folder.CORRUPT, "a .reason.txt next to each entry says why"),

@@ -12,8 +12,9 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -39,12 +40,13 @@ from airflow_provider_spark_datahub.conversion import (
     convert_single,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
+from airflow_provider_spark_datahub.printable import counted
 
 
 class EventConversion:
     """Conversion of event files to proposals.
 
-    :ivar converted: the number of events that were converted.
+    :ivar read: number of events that were read; :attr:`converted`: of those that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
     :ivar notes: messages for the user about files without events, and about lineage that the events do not show.
     :ivar diagnostics: diagnostics of all conversions, from which the problems are made.
@@ -56,7 +58,9 @@ class EventConversion:
         self._settings = settings
         self._sources = sources
         self._event_log = event_log
-        self.converted = 0
+        self._places: dict[str, str] = {}
+        self._complete = True
+        self.read = self.converted = 0
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.diagnostics = Diagnostics()
@@ -64,12 +68,11 @@ class EventConversion:
     def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
         """Convert all events together."""
         converter = Converter(self._settings)
-        collection = CollectedEvents(self._sources, checked_text())
-        for event in collection:
-            converter.add(event)
+        for event, place in self._events():
+            if (error := converter.add(event)) is not None:
+                self._places.setdefault(str(error), place())
             if self._event_log is None:
                 converter.deduplicate_runs()
-        self._describe(collection.report)
         log_complete = True
         if self._event_log is not None:
             log = EventLog(self._event_log, application_ids=converter.application_ids)
@@ -77,8 +80,7 @@ class EventConversion:
                 converter.add_log_event(log_event)
             self.problems += log.problems
             log_complete = log.complete
-        complete = collection.report.outcome is Outcome.COMPLETE and not collection.report.quarantined_count
-        yield from self._proposals(converter, exit_code, events_complete=complete, log_complete=log_complete)
+        yield from self._proposals(converter, exit_code, events_complete=self._complete, log_complete=log_complete)
 
     def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
@@ -86,6 +88,7 @@ class EventConversion:
         log = EventLog(folder, reads_plans=True)
         converter: Converter | None = None
         for event in log:
+            self.read += 1
             # Every log begins with this event.
             if event["Event"] == "SparkListenerLogStart" and converter is not None:
                 yield from self._proposals(converter, exit_code)
@@ -107,22 +110,35 @@ class EventConversion:
 
     def per_event(self) -> Iterator[Proposal]:
         """Convert each event on its own."""
-        collection = CollectedEvents(self._sources, checked_text())
         total = Conversion()
-        for event in collection:
+        for event, place in self._events():
             try:
                 conversion = convert_single(event, self._settings)
             except EventError as error:
                 total.diagnostics.reject(error)
+                self._places.setdefault(str(error), place())
             else:
                 total.events += 1
                 total.diagnostics.merge(conversion.diagnostics)
                 yield from conversion.proposals(self._settings)
-        self._describe(collection.report)
         self._add(total)
 
+    def _events(self) -> Iterator[tuple[bytes, Callable[[], str]]]:
+        """Yield each event with a function that names its place; describe each file at its end."""
+        for source in self._sources:
+            collection = CollectedEvents(source, checked_text())
+            report = collection.report
+            for event in collection:
+                self.read += 1
+                yield event, partial("{}, line {}".format, source, report.lines)
+            self._describe(report)
+
     def _describe(self, report: CollectionReport) -> None:
-        self.problems += [f"{bad.source}, line {bad.line}: {bad.reason}" for bad in report.quarantined]
+        self._complete &= report.outcome is Outcome.COMPLETE and not report.quarantined_count
+        if report.quarantined:
+            first, more = report.quarantined[0], report.quarantined_count - 1
+            others = f" ({counted(more, 'more unusable line')} in this file)" if more else ""
+            self.problems.append(f"{first.source}, line {first.line}: {first.reason}{others}")
         if report.outcome is Outcome.EMPTY:
             self.notes.append(f"{report.detail} holds no event")
         elif report.outcome is not Outcome.COMPLETE:
@@ -131,7 +147,7 @@ class EventConversion:
     def _add(self, conversion: Conversion) -> None:
         self.converted += conversion.events
         self.diagnostics.merge(conversion.diagnostics)
-        self.problems += conversion.diagnostics.messages()
+        self.problems += conversion.diagnostics.messages(self._places)
         self.notes += conversion.diagnostics.gaps
 
 

@@ -6,6 +6,7 @@ Texts beyond a limit are cut here, and counted. Long texts that must be kept unt
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -50,10 +51,15 @@ class RejectedEdge(msgspec.Struct, frozen=True):
     rule: str
 
 
+def _rejection(reason: str, count: int, place: str | None) -> str:
+    more = f" ({counted(count - 1, 'more event')} like it)" if count > 1 else ""
+    return f"{place}: {reason}{more}" if place else f"{reason}{more}"
+
+
 class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     """Problems of one job, or of a whole conversion. None of them stops the conversion.
 
-    :param rejections: the reasons, at most :data:`MAX_LISTED`.
+    :param rejections: number of these events by reason, of at most :data:`MAX_LISTED` reasons.
     :param lost_executions: SQL executions in Spark's event log without an OpenLineage event.
     :param truncations: how many texts or edges exceeded a limit, by kind.
     :param column_gaps: reasons why statements have no column lineage.
@@ -65,7 +71,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     """
 
     rejected_events: int = 0
-    rejections: tuple[str, ...] = ()
+    rejections: dict[str, int] = {}
     lost_executions: list[LostExecution] = []
     unusable_datasets: dict[DatasetId, str] = {}
     truncations: dict[str, int] = {}
@@ -79,13 +85,17 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
         self.rejected_events += 1
-        if len(self.rejections) < MAX_LISTED:
-            self.rejections += (str(error),)
+        self._count_rejections(str(error), 1)
+
+    def _count_rejections(self, reason: str, count: int) -> None:
+        if reason in self.rejections or len(self.rejections) < MAX_LISTED:
+            self.rejections[reason] = self.rejections.get(reason, 0) + count
 
     def merge(self, other: Diagnostics) -> None:
         """Add the problems of a job, or of another part of the conversion."""
         self.rejected_events += other.rejected_events
-        self.rejections = (*self.rejections, *other.rejections)[:MAX_LISTED]
+        for reason, count in other.rejections.items():
+            self._count_rejections(reason, count)
         self.lost_executions += other.lost_executions
         self.unusable_datasets.update(other.unusable_datasets)
         for kind, count in other.truncations.items():
@@ -95,12 +105,15 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
                 setattr(self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED])
         self.rejected_edges += other.rejected_edges
 
-    def messages(self) -> list[str]:
-        """Return one sentence for each problem, as reports and the command line print them."""
-        more = self.rejected_events - len(self.rejections)
+    def messages(self, places: Mapping[str, str] | None = None) -> list[str]:
+        """Return one sentence for each problem, as reports and the command line print them.
+
+        :param places: place of the first event that was rejected for a reason.
+        """
+        unlisted = self.rejected_events - sum(self.rejections.values())
         return [
-            *self.rejections,
-            *([f"{counted(more, 'more event')} cannot be converted"] if more else []),
+            *(_rejection(reason, count, (places or {}).get(reason)) for reason, count in self.rejections.items()),
+            *([f"{counted(unlisted, 'more event')} cannot be converted"] if unlisted else []),
             *(
                 f"no lineage of SQL execution {lost.id} ({lost.description}): {lost.reason}"
                 for lost in self.lost_executions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -67,8 +68,13 @@ def configuration() -> LineageConfiguration:
     """Return the section ``[spark_datahub]`` of Airflow's configuration."""
     from airflow.configuration import AIRFLOW_HOME
 
+    prefix = f"AIRFLOW__{SECTION.upper()}__"
+    names = {name.removeprefix(prefix).lower() for name in os.environ if name.startswith(prefix)}
+    names.update(conf.options(SECTION) if conf.has_section(SECTION) else ())
     return LineageConfiguration(
-        read=lambda option: conf.get(SECTION, option, fallback="") or "", home=Path(AIRFLOW_HOME) / SECTION
+        read=lambda option: conf.get(SECTION, option, fallback="") or "",
+        home=Path(AIRFLOW_HOME) / SECTION,
+        names=tuple(sorted(name.removesuffix("_cmd").removesuffix("_secret") for name in names)),
     )
 
 

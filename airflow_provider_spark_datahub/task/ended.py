@@ -270,7 +270,7 @@ class EndedAttempt:
             report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected)
         elif not conversion.jobs:
             rejected = counted(diagnostics.rejected_events, "event")
-            report.reason = f"none of {rejected} could be converted: {diagnostics.rejections[0]}"
+            report.reason = f"none of {rejected} could be converted: {next(iter(diagnostics.rejections))}"
         elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
             report.reason = unreported[0]
         elif not report.has_lineage:

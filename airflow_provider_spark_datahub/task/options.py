@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -182,10 +182,12 @@ class LineageConfiguration:
 
     :param read: returns the configured text of an option; empty if it is not configured.
     :param home: folder of events and outbox if no location is configured.
+    :param names: names of the configured options, known or not.
     """
 
     read: Callable[[str], str]
     home: Path
+    names: tuple[str, ...] = ()
 
     def resolve(self, **arguments: Any) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
@@ -195,8 +197,7 @@ class LineageConfiguration:
         :raises SettingsError: if a setting of the converter has a wrong value.
         """
         for name in arguments.keys() - set(ARGUMENTS):
-            close = nearest(name, ARGUMENTS)
-            raise OptionError(f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else ""))
+            raise OptionError(_unknown(name, ARGUMENTS))
         events, text = arguments.get("events_location"), partial(self._given, arguments)
         mode: _CaptureMode = self._one_of(_CaptureMode, "capture", arguments)
         settings, notes = self._settings(arguments.get("lineage"))
@@ -206,7 +207,7 @@ class LineageConfiguration:
             datahub_url=text("datahub_url").rstrip("/"),
             openlineage_connection=text("openlineage_conn_id") or None,
             settings=settings,
-            notes=tuple(notes),
+            notes=(*notes, *(f"[{SECTION}]: {_unknown(name, OPTIONS)}" for name in self.names if name not in OPTIONS)),
             on_failure=self._one_of(_FailurePolicy, "lineage_on_failure", arguments),
             events_location=self.events_location(events),
             events_store=self._uri("events", events),
@@ -332,6 +333,11 @@ class LineageConfiguration:
         if not 0 < number < float("inf"):
             raise OptionError(f"[{SECTION}] {option} is {text!r}, want a number above 0")
         return number
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, known)
+    return f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else "")
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .export import MOST_LINKS, read_asset, render_json, render_mermaid, render_svg
     from .graph import build_graph
     from .model import Graph
-    from .names import harmless, short_name
+    from .names import format_duration, harmless, short_name
     from .network import build_network
     from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal
@@ -25,7 +25,7 @@ else:
             "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
             "graph": "build_graph",
             "model": "Graph",
-            "names": "harmless short_name",
+            "names": "format_duration harmless short_name",
             "network": "build_network",
             "page": "Action AttemptRow Attempts Frame page_policy render_page",
             "terminal": "render_terminal",

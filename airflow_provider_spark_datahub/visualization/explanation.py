@@ -118,6 +118,12 @@ class Explanation:
             for job in graph.distinct_jobs()
             if target.dataset in job.inputs and not target.path
         ]
+        written = any(target.dataset in job.outputs for job in graph.distinct_jobs())
+        if target.path and not written:
+            source = _Reason(
+                f"it is a column of a source: no job in these files writes {short_name(target.dataset)}", "section 4.1"
+            )
+            return cls(chain, reasons=(source,))
         return cls(chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers)))))
 
     def lines(self) -> Iterator[str]:

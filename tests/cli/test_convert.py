@@ -106,17 +106,22 @@ def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: lis
     assert result.exit_code == 1
     assert "column edges left out of column lineage, which would be longer than max_string_length: 5" in result.stderr
     assert f"file {too_long}: " in result.stderr
-    assert result.stderr.count("not a run event") == 3
+    assert f"{events}, line 1: not a run event" in result.stderr
+    assert " (2 more events like it)\n" in result.stderr
     assert "1 event, " in result.stderr
 
 
 @pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
-def test_of_many_unusable_events_the_first_are_listed_and_the_others_counted(tmp_path: Path, mode: list[str]) -> None:
-    events = tmp_path / "events.ndjson"
-    events.write_text("{}\n" * (MAX_LISTED + 5))
-    result = run("convert", events, *mode).stderr
-    assert result.count("not a run event") == MAX_LISTED
-    assert "5 more events cannot be converted\n" in result
+def test_bad_lines_of_each_file_are_counted_and_the_first_is_named(tmp_path: Path, mode: list[str]) -> None:
+    torn, foreign = tmp_path / "torn.ndjson", tmp_path / "foreign.ndjson"
+    torn.write_text(JOB.read_text().split("\n")[0] + "\n" + "{torn\n" * (MAX_LISTED + 5))
+    foreign.write_text("\n{}\n{}\n")
+    result = run("convert", torn, foreign, *mode).stderr.splitlines()
+    assert sum(line.startswith(f"{torn}, line 2: not valid JSON") for line in result) == 1
+    assert f" ({MAX_LISTED + 4} more unusable lines in this file)" in result[0]
+    (rejected,) = (line for line in result if line.startswith(str(foreign)))
+    assert rejected.startswith(f"{foreign}, line 2: not a run event")
+    assert rejected.endswith(" (1 more event like it)")
 
 
 def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> None:

@@ -68,6 +68,17 @@ def test_a_column_by_way_of_another_one(events: Path) -> None:
     assert "section 4.1" in nothing.stdout
 
 
+def test_a_column_of_a_source_is_called_one(events: Path) -> None:
+    shown = run("explain", events, "raw.name")
+    assert shown.exit_code == 0
+    assert in_order(
+        " ".join(shown.stdout.split()),
+        "no edge leads to it",
+        "it is a column of a source: no job in these files writes",
+    )
+    assert "constant" not in shown.stdout
+
+
 def test_json(events: Path) -> None:
     document = json.loads(run("explain", events, "clean", "--json").stdout)
     (step,) = document["steps"]
@@ -117,7 +128,8 @@ def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
     for options, words in (((), "do not name the query"), (("--set", "capture_evidence=true"), OTHER_QUERY)):
         run("convert", events, "-o", proposals, *options)
         assert words in run("explain", proposals, "report").stdout
-    assert "only events show why" in " ".join(run("explain", proposals, "raw.name").stdout.split())
+    run("convert", events, "-o", proposals, "--set", "datasets=schemas")
+    assert "only events show why" in " ".join(run("explain", proposals, "report.day").stdout.split())
 
 
 def test_the_page_names_the_queries_and_escapes_them(events: Path, tmp_path: Path) -> None:

@@ -218,9 +218,11 @@ def test_a_rejected_event_affects_no_other() -> None:
 
 
 def test_problems_are_listed_up_to_a_limit() -> None:
-    conversion = convert_events([None] * (MAX_LISTED + 5), settings())
+    unknown = [event(run_id="x", producer=f"https://example.com/{number}") for number in range(MAX_LISTED + 5)]
+    conversion = convert_events([*unknown, *unknown[:1]], settings())
     diagnostics = conversion.diagnostics
-    assert (diagnostics.rejected_events, len(diagnostics.rejections)) == (MAX_LISTED + 5, MAX_LISTED)
+    assert (diagnostics.rejected_events, len(diagnostics.rejections)) == (MAX_LISTED + 6, MAX_LISTED)
+    assert diagnostics.messages()[0].endswith(" (1 more event like it)")
     assert diagnostics.messages()[MAX_LISTED:] == ["5 more events cannot be converted"]
     assert conversion.proposals(settings()) == []
 

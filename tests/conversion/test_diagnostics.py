@@ -39,8 +39,8 @@ def test_without_problems_there_are_no_messages() -> None:
 
 def test_problems_are_worded_as_messages() -> None:
     diagnostics = Diagnostics(
-        rejected_events=2,
-        rejections=("not a run event",),
+        rejected_events=4,
+        rejections={"not a run event": 3},
         lost_executions=[LostExecution(7, "save at Shop.java:1", "it wrote data")],
         unusable_datasets={DatasetId("file", ""): "it has no name"},
         truncations={"texts cut": 3, "edges left out": 1},
@@ -50,7 +50,7 @@ def test_problems_are_worded_as_messages() -> None:
     )
     hint = "it cannot name the tables of every catalogue"
     assert diagnostics.messages() == [
-        "not a run event",
+        "not a run event (2 more events like it)",
         "1 more event cannot be converted",
         "no lineage of SQL execution 7 (save at Shop.java:1): it wrote data",
         "dataset file : it has no name",
@@ -63,10 +63,12 @@ def test_problems_are_worded_as_messages() -> None:
 
 
 def test_merging_adds_counts_and_keeps_each_reason_once() -> None:
-    total = Diagnostics(truncations={"a": 1}, column_gaps=("x",))
-    total.merge(Diagnostics(truncations={"a": 2, "b": 3}, column_gaps=("y", "x"), rejected_events=1, rejections=("e",)))
+    total = Diagnostics(truncations={"a": 1}, column_gaps=("x",), rejected_events=2, rejections={"e": 2})
+    more = Diagnostics(truncations={"a": 2, "b": 3}, column_gaps=("y", "x"), rejected_events=2)
+    more.rejections = {"e": 1, "f": 1}
+    total.merge(more)
     assert total == Diagnostics(
-        truncations={"a": 3, "b": 3}, column_gaps=("x", "y"), rejected_events=1, rejections=("e",)
+        truncations={"a": 3, "b": 3}, column_gaps=("x", "y"), rejected_events=4, rejections={"e": 3, "f": 1}
     )
 
 
