@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, EventError
-from airflow_provider_spark_datahub.conversion.events import RunEvent
+from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_time_ms
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.cases import cases
-from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.builders import Json, file_urns, jobs, proposals, settings
 from tests.conversion.recordings import column_pairs, lines_of
 from tests.oracles.strict import canonical_violations
 
@@ -27,6 +27,7 @@ TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="
 RECORDINGS = [recording for truth in TRUTH.values() for recording in truth["recorded"]]
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _PREFIX = "urn:li:schemaField:("
+_SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
 
 def truth_of(recording: str) -> Json:
@@ -293,6 +294,51 @@ def test_no_real_write_counts_as_refused() -> None:
                 fold.add(RunEvent.parse(line))
         for application in fold.applications():
             assert list(map(id, with_effects(application).runs)) == list(map(id, application.runs)), recording.name
+
+
+def _of_another_producer(name: str) -> list[Json]:
+    """Return recorded events as a producer sends them that knows neither jobs nor statistics, nor says who it is."""
+    events = [json.loads(line) for line in lines_of(FOLDER.parent / "openlineage_1_37" / f"{name}.ndjson")]
+    for event in events:
+        event["run"]["facets"] = {key: facet for key, facet in event["run"]["facets"].items() if key == "parent"}
+        event["outputs"] = [{**output, "outputFacets": {}} for output in event["outputs"]]
+    return [event for event in events if event["eventType"] in ("START", "COMPLETE")]
+
+
+def test_a_producer_without_jobs_and_statistics_is_believed() -> None:
+    (whole,) = jobs(lines_of(FOLDER.parent / "openlineage_1_37" / "own.ndjson"))
+    (job,) = jobs(_of_another_producer("own"))
+    assert [*job.lineage.outputs] == [*whole.lineage.outputs] != []
+    assert [*job.lineage.inputs] == [*whole.lineage.inputs] != []
+    assert not job.patch_edges
+
+
+def test_the_only_write_of_an_application_was_refused_if_its_listener_names_itself() -> None:
+    (job,) = jobs(lines_of(FOLDER.parent / "openlineage_1_37" / "refused.ndjson"))
+    assert (job.lineage.inputs, job.lineage.outputs, job.patch_edges) == ({}, {}, True)
+    (believed,) = jobs(_of_another_producer("refused"))
+    assert [*believed.lineage.outputs] == file_urns("/lake/target")
+
+
+@pytest.mark.parametrize("worked", [False, True])
+def test_the_jobs_in_the_log_count_if_the_events_name_none(worked: bool) -> None:
+    # The job may have switched off the facet `spark_jobDetails`.
+    events = [json.loads(line) for line in lines_of(FOLDER.parent / "openlineage_1_37" / "refused.ndjson")]
+    begin, end = (parse_time_ms(event["eventTime"]) for event in events[1:3])
+    execution = {"executionId": 0, "rootExecutionId": 0, "physicalPlanDescription": ""}
+    converter = Converter(settings())
+    for event in events:
+        assert converter.add(event) is None
+    application = {"App ID": events[0]["run"]["facets"]["spark_applicationDetails"]["applicationId"]}
+    for kind, more in (
+        ("SparkListenerApplicationStart", application),
+        (f"{_SQL}Start", {**execution, "time": begin}),
+        *([("SparkListenerJobStart", {"Properties": {"spark.sql.execution.id": "0"}})] if worked else []),
+        (f"{_SQL}End", {"executionId": 0, "time": end}),
+    ):
+        converter.add_log_event({"Event": kind, **more})
+    outputs = converter.finish(Ending(succeeded=True)).outputs
+    assert outputs == (file_urns("/lake/target") if worked else [])
 
 
 def test_a_ctas_counts_as_a_write_without_the_events_of_its_inner_query() -> None:

@@ -42,8 +42,17 @@ _ENCLOSING = _TABLE_AS_SELECT | {
 }
 
 
+# The oldest listener that is known to send Spark's jobs and statistics with each write that happened.
+_SENDS_EFFECTS = (1, 37)
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
+
+
 def with_effects(
-    application: Application, failed: Collection[str] = (), single: Collection[str] = (), idle: Collection[str] = ()
+    application: Application,
+    failed: Collection[str] = (),
+    single: Collection[str] = (),
+    idle: Collection[str] = (),
+    busy: Collection[str] = (),
 ) -> Application:
     """Return the application without the writes that never happened; it is not checked if its own run is not known.
 
@@ -53,15 +62,20 @@ def with_effects(
     - If the driver is stopped (SIGTERM), the query that was running completes after the application's end, under
       another run id and without a START. Neither of the two wrote.
 
+    Missing jobs and statistics only count if the application's listener sends them for writes that happened.
+
     :param failed: ids of runs that failed according to Spark's event log.
     :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
     :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
+    :param busy: ids of runs that had a Spark job, according to Spark's event log.
     """
     if application.own_run is None:
         return application
     known = tuple(_without_logs_of_tables(run) for run in application.runs)
     runs = _with_spread_failures(known)
-    refused = {run.run_id for run in (*_refused(runs), *_cut_off(runs, application.own_run))}
+    refused = {run.run_id for run in _cut_off(runs, application.own_run)}
+    if _sends_effects(runs):
+        refused |= {run.run_id for run in _refused(runs)}.difference(busy)
     refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
     refused |= {run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure}
 
@@ -128,6 +142,14 @@ def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
     named = _Intervals([run for run in runs if run.sql and run.outputs])
     parts = ((run, named.first_part(run, same_output=True)) for run in silent)
     return {run.run_id: part.sql for run, part in parts if part is not None}
+
+
+def _sends_effects(runs: Sequence[RunState]) -> bool:
+    """Return whether the listener sends jobs or statistics: other events have them, or its own facet says who it is."""
+    if any(run.worked for run in runs):
+        return True
+    versions = (_VERSION.match(run.job_property("openlineageAdapterVersion")) for run in runs)
+    return any(found is not None and tuple(map(int, found.groups())) >= _SENDS_EFFECTS for found in versions)
 
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:

@@ -235,16 +235,18 @@ class LoggedApplication:
         reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
         return len(roots), len(roots & reported)
 
-    def without_effect(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str]]:
-        """Return the ids of runs whose execution failed, had no inner execution, or wrote no file as it should have.
+    def effects(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str], set[str]]:
+        """Return the ids of runs whose execution failed, had no inner one, ran no job as it should have, or ran a job.
 
         Commands that write through another execution, such as Delta's, have an inner execution whenever they write. If
-        several executions have a run's times, they must agree.
+        several executions have a run's times, they must agree that it did nothing.
         """
         failed: set[str] = set()
         single: set[str] = set()
         idle: set[str] = set()
+        busy: set[str] = set()
         idle_roots = self.idle_roots()
+        busy_roots = {execution.root_id for execution in self.executions.values() if execution.worked}
         executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
         with_parts = {execution.root_id for execution in executions if execution.root_id != execution.id}
         by_end: dict[int | None, list[SqlExecution]] = {}
@@ -264,7 +266,9 @@ class LoggedApplication:
                 single.add(run.run_id)
             if own and all(execution.root_id in idle_roots for execution in own):
                 idle.add(run.run_id)
-        return failed, single, idle
+            if any(execution.root_id in busy_roots for execution in own):
+                busy.add(run.run_id)
+        return failed, single, idle, busy
 
     def idle_roots(self) -> set[int]:
         """Return the outermost executions that ended well, without the Spark job that their command always runs.

@@ -95,7 +95,7 @@ def merge_logs(
         lost = losses.get(id(log))
         if lost == []:
             unreported += _unreported_tables(log, application, symlinks)
-        known = with_effects(application, *log.without_effect(application.runs))
+        known = with_effects(application, *log.effects(application.runs))
         known = known.without_columns_of_changes(change_feeds(log))
         # What one log shows does not change the names in another.
         own = Symlinks(dict(symlinks))
