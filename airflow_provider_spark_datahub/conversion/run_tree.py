@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.evidence import EVENT
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
-from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS
+from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, LineageSettings
 
 _ORCHESTRATOR = "airflow"
 AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]
@@ -168,9 +168,6 @@ class TaskAttempt:
     :param end_ms: ``None`` while it runs, and so is :attr:`result`.
     :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run; only the rest is
         written here.
-    :param shared_application: other task runs of the DAG run may run Spark applications of the same name.
-    :param application: the name under which the task submits its application, if other task runs of the DAG run start
-        Spark, too. Others may use the name of an application that is named by its own code.
     :param only_adds: the edges in DataHub stay: a newer DAG run has already run the task, Spark ran before in this
         attempt, or the attempt's end was not recorded.
     :param read_before: URNs of datasets that an earlier Spark job of this attempt read; :attr:`written_before` of
@@ -188,8 +185,6 @@ class TaskAttempt:
     task: AirflowInfo = AirflowInfo()
     upstream: tuple[UpstreamTask, ...] = ()
     written_by_plugin: bool = False
-    shared_application: bool = False
-    application: str | None = None
     only_adds: bool = False
     read_before: tuple[str, ...] = ()
     written_before: tuple[str, ...] = ()
@@ -229,15 +224,17 @@ class TaskAttempt:
         """Return only the end of the attempt, for a caller that knows nothing else about it."""
         return [event for event in _task_events(self) if event.aspect["status"] == "COMPLETE"]
 
-    def attach(self, jobs: Sequence[JobLineage], sessions: Iterable[str] = ()) -> list[JobLineage]:
+    def attach(
+        self, jobs: Sequence[JobLineage], settings: LineageSettings, sessions: Iterable[str] = ()
+    ) -> list[JobLineage]:
         """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
 
+        A job gets an id of the task's own, unless the settings keep the application's: no other task writes its edges.
         The run of a query stays a child of its application's or Hive session's run. A run whose events have no kind or
         data interval gets the DAG run's.
-
         """
         runs = {job.run_urn for job in jobs} | set(sessions)
-        return [_attached(job, self, runs) for job in jobs]
+        return [_attached(job, self, runs, of_task=settings.spark_job_id == "task") for job in jobs]
 
     def proposals(self, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
         """Return the attempt's Airflow entities: the DAG with its run, and the task with its run, parents first.
@@ -259,16 +256,18 @@ class TaskAttempt:
         return [*proposals, *_task_events(self)]
 
 
-def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str]) -> JobLineage:
+def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str], *, of_task: bool) -> JobLineage:
     definition, run, details = job.definition, job.run, job.run.details
-    upstream_jobs = tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
-    is_shared = attempt.shared_application or attempt.application not in (None, definition.flow.flow_id)
+    job_id, upstream_jobs = definition.id, tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
+    if of_task:
+        task = f"{attempt.dag_run.dag_id}.{attempt.task_id}"
+        job_id = task if job_id == definition.flow.flow_id else f"{task}.{job_id}"
     return structs.replace(
         job,
         # The end of the DAG run removes edges of shared jobs, if it knows all of them.
-        patch_edges=job.patch_edges or (attempt.only_adds and not is_shared),
-        is_shared=is_shared,
-        definition=structs.replace(definition, upstream_jobs=upstream_jobs),
+        patch_edges=job.patch_edges or (attempt.only_adds and not attempt.is_mapped),
+        is_shared=attempt.is_mapped,
+        definition=structs.replace(definition, id=job_id, upstream_jobs=upstream_jobs),
         run=structs.replace(
             run,
             parent_urn=run.parent_urn if run.parent_urn in runs - {job.run_urn} else attempt.urn,

@@ -113,10 +113,13 @@ def _job_urn(name: str, value: object) -> str | None:
     return text
 
 
-def _datasets(name: str, value: object) -> str:
-    if value not in _DATASETS:
-        raise SettingsError(f"{name} is {value!r}, want one of {', '.join(_DATASETS)}")
-    return str(value)
+def _one_of(*known: str) -> _Reader:
+    def read(name: str, value: object) -> str:
+        if value not in known:
+            raise SettingsError(f"{name} is {value!r}, want one of {', '.join(known)}")
+        return str(value)
+
+    return read
 
 
 def _details(name: str, value: object) -> tuple[str, ...]:
@@ -232,6 +235,9 @@ class LineageSettings:
     tags: tuple[str, ...] = _setting((), "tags of the flow")
     domains: tuple[str, ...] = _setting((), "domain URNs of the flow")
     coalesce_jobs: bool = _setting(True, "one DataJob per application; else one per event")
+    spark_job_id: str = _setting(
+        "task", "id of a Spark job below Airflow: task, its own; application, the name", _one_of("task", "application")
+    )
     use_patch: bool = _setting(False, "add edges and tags to those in DataHub instead of replacing them")
     parent_job_urn: str | None = _setting(None, "a DataJob upstream of every job", _job_urn)
     enhanced_merge_into_extraction: bool = _setting(False, "name the jobs of Delta's MERGE after their target table")
@@ -248,7 +254,9 @@ class LineageSettings:
     )
     path_specs: tuple[PathSpec, ...] = _setting((), "which folder of a path is the dataset, by platform", _path_specs)
     file_partition_regexp: str | None = _setting(None, "pattern to cut off the end of a path", _regexp)
-    datasets: str = _setting("none", "keys: write datasetKey and status of datasets; schemas: also schemas", _datasets)
+    datasets: str = _setting(
+        "none", "keys: write datasetKey and status of datasets; schemas: also schemas", _one_of(*_DATASETS)
+    )
     capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
     capture_columns_from_sql: bool = _setting(False, "add column lineage from statements for columns without any")
     capture_operations: bool = _setting(False, "write what each query did to a dataset: kind, rows, bytes")

@@ -15,11 +15,10 @@ from urllib.parse import quote
 import pendulum
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
 from airflow.sdk.exceptions import AirflowRuntimeError
-from jinja2 import TemplateError
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
-from airflow_provider_spark_datahub.conversion import DataInterval, LineageSettings, RunType, redact_text
+from airflow_provider_spark_datahub.conversion import DataInterval, RunType, redact_text
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowInfo,
     AirflowSite,
@@ -31,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     tag_urns,
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.task import SECTION, UNNAMED_APPLICATION, LineageConfiguration, OptionError
+from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError
 
 log = logging.getLogger(__name__)
 
@@ -395,7 +394,6 @@ class AttemptContext:
     def attempt(self) -> TaskAttempt:
         """Return the attempt with its place in the run tree."""
         ti, task, by_plugin = self._ti, self._context["task"], datahub_plugin_is_active()
-        shared, application = self._applications()
         return TaskAttempt(
             dag_run=dag_run_of(self._context["dag_run"], getattr(task, "dag", None)),
             task_id=ti.task_id,
@@ -406,8 +404,6 @@ class AttemptContext:
             task=_task_info(task),
             upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
             written_by_plugin=by_plugin,
-            shared_application=shared,
-            application=application,
             only_adds=self._is_superseded(),
         )
 
@@ -432,48 +428,6 @@ class AttemptContext:
         (newest,) = answer
         newest_ms = _epoch_ms(getattr(newest, "logical_date", None)) or 0
         return newest_ms > logical_ms and newest.run_id != ti.run_id
-
-    def _applications(self) -> tuple[bool, str | None]:
-        """Return ``shared_application`` and ``application`` of :class:`.TaskAttempt`."""
-        task = self._context["task"]
-        if _map_index(self._ti) >= 0 and not self._names_each_index(task):
-            return True, None
-        tasks = getattr(getattr(task, "dag", None), "tasks", ())
-        others = [other for other in tasks if other.task_id != task.task_id and _has_lineage(other)]
-        if not others and _map_index(self._ti) < 0:
-            return False, None
-        own = self._application_name(task)
-        names = {self._application_name(other) for other in others}
-        return own is None or bool(names & {own, None}), own
-
-    def _names_each_index(self, task: Any) -> bool:
-        """Return whether each run of a mapped task gives its Spark application its own name."""
-        dag = getattr(task, "dag", None)
-        if dag is None or not dag.has_task(task.task_id):
-            return False
-        # The DAG has the task as its file defines it; ``task`` itself is already expanded.
-        template = dag.get_task(task.task_id)
-        expanded = getattr(getattr(template, "expand_input", None), "value", None)
-        names = expanded.get("name") if isinstance(expanded, Mapping) else None
-        try:
-            flow = _pipeline_name(lineage_option(dag, template, "lineage"))
-        except ValueError:
-            return False
-        if names is not None and not flow:
-            return isinstance(names, list) and len({str(name) for name in names}) == len(names)
-        return "map_index" in str(flow or _task_argument(dag, template, "name"))
-
-    def _application_name(self, task: Any) -> str | None:
-        """Return the name of a task's Spark application, or the flow's configured name; ``None`` if it is not known."""
-        try:
-            named = getattr(task, "lineage_application", None) or _task_argument(task.dag, task, "name")
-            name = named or UNNAMED_APPLICATION
-            # The names of other tasks are still templates.
-            rendered = str(task.render_template(name, {**self._context, "task": task}))
-            flow = _pipeline_name(lineage_option(task.dag, task, "lineage"))
-            return LineageSettings(pipeline_name=flow).flow_id(rendered)
-        except (AirflowException, TemplateError, ValueError, LookupError, TypeError, AttributeError):
-            return None
 
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
         """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them.
@@ -511,19 +465,6 @@ class AttemptContext:
             ParentRun(namespace, f"{ti.dag_id}.{ti.task_id}", str(generate_static_uuid(instant, task_key.encode()))),
             ParentRun(namespace, ti.dag_id, str(generate_static_uuid(instant, dag_key.encode()))),
         )
-
-
-def _pipeline_name(lineage: Any) -> str | None:
-    """Return the name of the flow in a task's settings, the environment or the configuration; ``None`` without one.
-
-    :raises OptionError: if the settings are not an object.
-    :raises SettingsError: if the environment holds a wrong value.
-    """
-    given = getattr(lineage, "pipeline_name", None)
-    if given is not None or hasattr(lineage, "pipeline_name"):
-        return str(given) if given else None
-    layers = configuration().setting_layers(lineage)
-    return next((str(layer["pipeline_name"]) for layer in reversed(layers) if layer.get("pipeline_name")), None)
 
 
 def _map_index(ti: Any) -> int:

@@ -32,11 +32,6 @@ class ChildSparkOperator(SparkLineageOperator):
     own. A subclass inherits from this class first and from any operator second.
     """
 
-    @property
-    def lineage_application(self) -> str | None:
-        """Name for an application that has none."""
-        return f"{self.dag_id}_{self.task_id}".replace(".", "_")
-
     def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
         return _ChildLauncher(self)
 

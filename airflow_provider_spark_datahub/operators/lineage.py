@@ -173,11 +173,6 @@ class SparkLineageOperator(BaseOperator):
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
 
-    @property
-    def lineage_application(self) -> str | None:
-        """Name of the task's Spark application, which may be a template; ``None`` if no argument names it."""
-        return getattr(self, "name", None)
-
     def _launcher(self, context: Context) -> Launcher:
         """Return how this task starts Spark.
 

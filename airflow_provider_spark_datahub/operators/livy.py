@@ -27,12 +27,6 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
     or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
     """
 
-    @property
-    def lineage_application(self) -> str | None:
-        """Name of the batch."""
-        name = self.spark_params.get("name")
-        return str(name) if name else None
-
     def _launcher(self, context: Context) -> Launcher:
         if not self.deferrable and self._polling_interval <= 0:
             raise capture.InjectionError(

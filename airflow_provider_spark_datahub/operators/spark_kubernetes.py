@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,6 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``events_location`` is a folder of
     a volume that the manifest mounts into the driver, and that the worker has under the same path.
     """
-
-    @property
-    def lineage_application(self) -> str | None:
-        """Name of the ``SparkApplication`` without its suffix, if the arguments show it."""
-        spec = self.template_spec if isinstance(self.template_spec, Mapping) else {}
-        name = self.name or (spec.get("spark", spec).get("metadata") or {}).get("name")
-        return str(name) if name else None
 
     def find_spark_job(self, context: Context, *args: Any, **kwargs: Any) -> Any:
         """Return the driver's pod. Called by the parent class, which reattaches to the driver of an earlier attempt.

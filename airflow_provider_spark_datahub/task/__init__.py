@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         ARGUMENTS,
         OPTIONS,
         SECTION,
-        UNNAMED_APPLICATION,
         Connections,
         LineageConfiguration,
         LineageOptions,
@@ -30,8 +29,7 @@ else:
             "attempt": "AttemptLineage Launcher",
             "earlier": "SucceededAttempt",
             "ended": "AttemptEnd EndedAttempt",
-            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
-            "UNNAMED_APPLICATION",
+            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION",
             "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events",
             "report": "LineageReport XCOM_KEY",
             "running": "RunningAttempt",

@@ -19,7 +19,6 @@ from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
-from airflow_provider_spark_datahub.task.options import UNNAMED_APPLICATION
 from airflow_provider_spark_datahub.task.recovery import was_read_completely
 from airflow_provider_spark_datahub.task.report import LineageReport
 
@@ -178,10 +177,7 @@ class EndedAttempt:
         if not is_complete or not jobs or any(job.patch_edges for job in jobs):
             return
         self._names_all_edges = not attempt.is_mapped
-        shared = {*(job.job_urn for job in jobs if job.is_shared)}
-        if attempt.is_mapped:
-            shared.add(attempt.job_urn)
-        if not shared and not attempt.written_by_plugin:
+        if not (attempt.is_mapped or attempt.written_by_plugin):
             return
         inputs, outputs = self._datasets_in_datahub()
         record = EdgeRecord(
@@ -189,7 +185,7 @@ class EndedAttempt:
             self._lineage.options.connection,
             attempt.dag_run.start_ms or 0,
             attempt.dag_run.due_ms or attempt.dag_run.start_ms or 0,
-            {urn: tuple(sorted(paths)) for urn, paths in edges.items() if urn in shared},
+            {urn: tuple(sorted(paths)) for urn, paths in edges.items()} if attempt.is_mapped else {},
             tuple((dataset.namespace, dataset.name) for dataset in inputs),
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
@@ -258,12 +254,6 @@ class EndedAttempt:
         report.gaps += diagnostics.gaps
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
-        unnamed = settings.flow_id(UNNAMED_APPLICATION)
-        if unnamed != settings.flow_id("") and any(each.definition.flow.flow_id == unnamed for each in conversion.jobs):
-            report.warnings.append(
-                f"the application has no name of its own: its flow is {unnamed!r}, as that of every other "
-                "task without 'name'; set 'name', or 'pipeline_name' in the option 'lineage'"
-            )
         if job.problem:
             report.reason = job.problem
         elif not collected.events and not conversion.jobs:

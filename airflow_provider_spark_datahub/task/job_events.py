@@ -292,5 +292,5 @@ class JobEvents:
 
     def proposals(self, attempt: TaskAttempt, conversion: Conversion) -> list[Proposal]:
         """Return the proposals of an attempt: its place in the run tree, and the lineage of its job below it."""
-        conversion.jobs = attempt.attach(conversion.jobs, [session.urn for session in conversion.sessions])
+        conversion.jobs = attempt.attach(conversion.jobs, self._settings, [each.urn for each in conversion.sessions])
         return [*attempt.proposals(conversion.jobs), *conversion.proposals(self._settings)]

@@ -33,8 +33,6 @@ _OrphanPolicy = Literal["warn", "kill"]
 _DAY_SECONDS = 86_400.0
 NAMESPACE = "default"
 """OpenLineage namespace of jobs that have no ``spark.openlineage.namespace``."""
-UNNAMED_APPLICATION = "arrow-spark"
-"""The application name that SparkSubmitOperator falls back to: every task without a name shares it."""
 
 
 class OptionError(ValueError):

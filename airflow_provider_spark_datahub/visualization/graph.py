@@ -111,6 +111,7 @@ class _GraphBuilder:
             name=_text(properties.get("name")) or last_part(urn),
             kind=RunKind.of(template),
             template=template,
+            job_name=_text(self.latest.get(template or "", {}).get("dataJobInfo", {}).get("name")),
             parent=_text(relationships.get("parentInstance")),
             created=_whole(created.get("time")) if isinstance(created, Mapping) else None,
             properties=_texts(properties, "customProperties"),

@@ -99,6 +99,7 @@ class RunNode:
 
     :param name: the name in its properties, else the last part of its URN.
     :param template: the URN of the DataFlow or DataJob that it is a run of.
+    :param job_name: the name of that DataJob, if it has one.
     :param parent: the URN of the run that it belongs to, even if no proposal is about that run.
     :param created: in milliseconds since 1970 UTC.
     :param events: in order of time.
@@ -110,6 +111,7 @@ class RunNode:
     name: str
     kind: RunKind = RunKind.UNKNOWN
     template: str | None = None
+    job_name: str | None = None
     parent: str | None = None
     created: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -177,7 +179,7 @@ class RunNode:
     def title(self, encoding: str = "utf-8") -> tuple[str, str, str]:
         """Return the kind, the name, and a note that identifies the run if the name does not."""
         orchestrator, flow, job = JobParts.of(self.template or "")
-        subject = flow if job is None else job
+        subject = flow if job is None else self.job_name or job
         kind = str(orchestrator).capitalize() if self.kind is RunKind.APPLICATION_RUN else str(self.kind)
         if subject is None:
             return kind, harmless(self.name, encoding), ""

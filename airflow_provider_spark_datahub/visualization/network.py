@@ -233,8 +233,10 @@ def _dataset_box(key: str, urn: str, name: ShortName, tail: str) -> Box:
 def _job_box(key: str, job: GraphJob, last_run: RunNode | None) -> Box:
     name = harmless(job.name)
     orchestrator, flow, job_id = JobParts.of(job.urn)
-    flow_note = None if job_id is None or flow in (job.name, job.name.rsplit(" ", 1)[0]) else flow
-    note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), flow_note) if part)
+    # The number of a step follows the name.
+    names = job.name, job.name.rsplit(" ", 1)[0]
+    place = next((part for part in (flow, job_id) if part not in names), None) if job_id is not None else None
+    note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), place) if part)
     state = harmless(last_run.state)[:12] if last_run else ""
     note = _cut(f"{note} · {state}" if state else note, _NOTE_SIZE)
     reason = harmless(last_run.reason) if last_run and state == "FAILURE" else ""

@@ -16,7 +16,8 @@ from datahub.metadata.schema_classes import (
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion import DataInterval, Ending, Proposal
+from airflow_provider_spark_datahub.conversion import DataInterval, Ending, LineageSettings, Proposal
+from airflow_provider_spark_datahub.conversion.convert import convert_single
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowInfo,
     AirflowSite,
@@ -42,7 +43,7 @@ from tests.conversion.builders import (
 from tests.oracles.strict import canonical_violations
 
 RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
-SITE = AirflowSite()
+SITE, SETTINGS = AirflowSite(), LineageSettings()
 RUN = DagRun(
     SITE,
     "d",
@@ -54,6 +55,7 @@ RUN = DagRun(
 )
 ATTEMPT = TaskAttempt(RUN, "t", 2, start_ms=START_MS + 1_000, log_url="http://af/log", upstream=(UpstreamTask("u"),))
 JOB = only_job(whole_application(query(inputs=[file("/a")], outputs=[file("/z")])))
+SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),d.t)"
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),t)"
 
 
@@ -119,7 +121,7 @@ def test_each_run_has_its_own_urn() -> None:
 
 
 def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
-    found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
+    found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
     parents = {
         each.entity_urn: (
             each.aspect["parentTemplate"],
@@ -131,10 +133,10 @@ def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
     assert parents == {
         RUN.urn: (SITE.flow_urn("d"), None, []),
         ATTEMPT.urn: (TASK_JOB, RUN.urn, [SITE.task_run_urn("d", "u", RUN_ID)]),
-        JOB.run_urn: (JOB.job_urn, ATTEMPT.urn, []),
+        JOB.run_urn: (SPARK_JOB, ATTEMPT.urn, []),
     }
     edges = {each.entity_urn: each.aspect["inputDatajobs"] for each in find_all(found, "dataJobInputOutput")}
-    assert edges == {TASK_JOB: [SITE.job_urn("d", "u")], JOB.job_urn: [TASK_JOB]}
+    assert edges == {TASK_JOB: [SITE.job_urn("d", "u")], SPARK_JOB: [TASK_JOB]}
     assert list(parents) == [RUN.urn, ATTEMPT.urn, JOB.run_urn]
 
 
@@ -215,7 +217,7 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
     found = [
         *attempt.proposals([JOB]),
         *run.end_proposals(START_MS + 90_000, "SUCCESS"),
-        *(one for job in attempt.attach([JOB]) for one in proposals(job)),
+        *(one for job in attempt.attach([JOB], SETTINGS) for one in proposals(job)),
     ]
     events = find_all(found, "dataProcessInstanceRunEvent")
     assert {each.entity_urn for each in events} == {run.urn, attempt.urn, JOB.run_urn}
@@ -230,15 +232,26 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
     assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
 
 
+def test_each_spark_job_belongs_to_its_task() -> None:
+    (job,) = ATTEMPT.attach([JOB], SETTINGS)
+    assert (job.job_urn, job.definition.name) == (SPARK_JOB, "shop")
+    # One DataJob per event: no other task may share it, either.
+    event = query()
+    (single,) = ATTEMPT.attach(convert_single(event, SETTINGS).jobs, SETTINGS)
+    assert single.job_urn == f"{SPARK_JOB[:-1]}.{event['job']['name']})"
+    (listeners,) = ATTEMPT.attach([JOB], LineageSettings(spark_job_id="application"))
+    assert listeners.job_urn == JOB.job_urn
+
+
 def test_details_of_the_events_win_over_the_dag_run() -> None:
     hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
     job = only_job(whole_application(run_facets=hour))
-    (job,) = replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)).attach([job])
+    (job,) = replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)).attach([job], SETTINGS)
     assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
 
 
 def test_softly_deleted_runs_become_visible_again() -> None:
-    found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job))]
+    found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
     present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
     assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
 
@@ -331,6 +344,6 @@ def test_gms_accepts_every_proposal() -> None:
         *ended(attempt=replace(ATTEMPT, task=INFO)).proposals([JOB]),
         *mapped.proposals([JOB]),
         *run.end_proposals(START_MS, "FAILURE"),
-        *(one for job in ATTEMPT.attach([JOB]) for one in proposals(job)),
+        *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job)),
     ]
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []

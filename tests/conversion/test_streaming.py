@@ -403,10 +403,13 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 
     task_try = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
-    application, query = task_try.attach(jobs_of(ONE_QUERY, builders.whole_application()))
+    application, query = task_try.attach(jobs_of(ONE_QUERY, builders.whole_application()), settings())
     assert application.run.parent_urn == task_try.urn
     assert query.run.parent_urn == application.run_urn
     assert query.definition.upstream_jobs == (task_try.job_urn,)
+    # Another task may run the same query.
+    assert query.job_urn == f"urn:li:dataJob:({query.definition.flow.urn},dag.task)"
+    assert query.definition.name == query.definition.flow.flow_id != application.definition.flow.flow_id
 
 
 def test_equal_logs_give_equal_bytes() -> None:

@@ -115,7 +115,6 @@ def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPa
         start_ms=START_MS,
         log_url="http://airflow/log",
         task=found.task,
-        shared_application=True,
     )
 
 
@@ -248,17 +247,15 @@ def test_the_tasks_before_a_task_are_its_upstream_tasks() -> None:
     assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
 
 
-def test_tasks_with_lineage_by_policy_are_upstream_and_share_their_application(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
     with DAG("shop", schedule=None) as dag:
-        first, second, third = (SparkSubmitOperator(task_id=name, application="job.py") for name in ("a", "b", "c"))
-        third.name = "another"
-        first >> second >> third
+        first, second = (SparkSubmitOperator(task_id=name, application="job.py") for name in ("a", "b"))
+        first >> second
     for each in dag.tasks:
         policy.task_policy(each)
     found = airflow_run.AttemptContext(context_of(second)).attempt()
-    assert (found.upstream, found.shared_application) == ((UpstreamTask("a"),), True)
-    assert not airflow_run.AttemptContext(context_of(third)).attempt().shared_application
+    assert found.upstream == (UpstreamTask("a"),)
 
 
 def test_a_wrong_switch_of_another_task_costs_no_lineage() -> None:

@@ -7,7 +7,8 @@ import json
 from tests.conversion.builders import APP, QUERY, column, column_lineage, file, query, urn, whole_application
 from tests.operators.tries import FakeSpark
 
-SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
+SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),{})"
+"""DataJob of a task's application: the id is ``<dag id>.<task id>``."""
 
 
 def write_events(spark: FakeSpark, number: int, *, inputs: tuple[str, ...] = ()) -> None:

@@ -104,7 +104,7 @@ def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> 
     command = f'sed "s/{ONE}/${{SPARK_REMOTE##*session_id=}}/g" {RECORDED} >> {server}'
     report = report_of(bash(command, env=remote, append_env=True, connect_events=str(server)))
     assert report["reason"] is None
-    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
+    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"]
     assert report["outputs"] == [FILE.format("out_one")]
     assert (server.read_text() != "", dict(os.environ)) == (True, before)
     unread = report_of(bash("true", env=remote, append_env=True))
@@ -145,7 +145,7 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
     report = report_of(shared := operator(connect_events=str(server)))
     assert seen == [f"sc://spark:15002/;user_id=ada;token=connect-secret;session_id={TaskInstance.id}"]
     assert (report["reason"], report["outputs"]) == (None, [FILE.format("out_one")])
-    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"]
+    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"]
     assert shared.config_kwargs == {}
     assert [gap for gap in report["gaps"] if gap.startswith("inputs of queries that only return rows")]
     assert "connect-secret" not in json.dumps(report)

@@ -40,13 +40,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]
     return executed
 
 
-def assert_lineage(folder: Path, report: Any, application: str) -> None:
+def assert_lineage(folder: Path, report: Any, task_id: str, application: str) -> None:
     assert (report["pending"], report["reason"], report["warnings"]) == (0, None, [])
     catalogue = Catalogue.of_file(folder / "sink" / "lineage.jsonl")
     catalogue.assert_strict()
     orders, customers = (file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers"))
     written = file_dataset(folder / "orders")
-    job = catalogue.one(spark_job(application), "dataJobInputOutput")
+    job = catalogue.one(spark_job("remote_lineage", task_id, application), "dataJobInputOutput")
     assert (edges(job, "input"), edges(job, "output")) == ({orders, customers}, {written})
     assert {
         (Column(orders, "amount"), Column(written, "amount")),
@@ -62,7 +62,7 @@ def test_a_batch_of_livy_has_lineage_with_a_real_spark(
     with Livy(tmp_path / "livy.log") as livy:
         monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(livy)))
         report = run("through_livy")
-    assert_lineage(tmp_path, report, "orders_through_livy")
+    assert_lineage(tmp_path, report, "through_livy", "orders_through_livy")
 
 
 def test_an_application_on_kubernetes_has_lineage_with_a_real_spark(
@@ -71,4 +71,4 @@ def test_an_application_on_kubernetes_has_lineage_with_a_real_spark(
     with spark_operator(monkeypatch, tmp_path / "drivers.log"):
         report = run("on_kubernetes")
     # The application's own name ends in a suffix that is another one in each run.
-    assert_lineage(tmp_path, report, "orders-on-kubernetes")
+    assert_lineage(tmp_path, report, "on_kubernetes", "orders-on-kubernetes")

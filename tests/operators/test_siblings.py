@@ -20,13 +20,13 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from tests.cases import cases
 from tests.conversion.builders import urn
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
 from tests.oracles.stored import StoredEdges, stored_edges
 
 INDEXES, WORKERS = 50, 4
+SPARK_COPY = SPARK_JOB.format("shop.copy")
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),{})"
 
 
@@ -73,10 +73,10 @@ def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, 
         list(workers.map(run_index, order))
 
     found = stored(tmp_path)
-    for job in (TASK_JOB.format("copy"), SPARK_JOB):
+    for job in (TASK_JOB.format("copy"), SPARK_COPY):
         assert found[job].inputs == datasets("in", range(INDEXES)), job
         assert found[job].outputs == datasets("out", range(INDEXES)), job
-    assert len(found[SPARK_JOB].columns) == INDEXES
+    assert len(found[SPARK_COPY].columns) == INDEXES
 
 
 def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
 
     copied(TaskInstance(task_id="copy"), 3)
     found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="tuesday")), 0, 1, 2)
-    for job in (TASK_JOB.format("copy"), SPARK_JOB):
+    for job in (TASK_JOB.format("copy"), SPARK_COPY):
         assert found[job].inputs == datasets("in", range(3)), job
         assert found[job].outputs == datasets("out", range(3)), job
     proposals = [json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines()]
@@ -107,51 +107,37 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     assert set(of_task["dataProcessInstanceInput"]["inputs"]) == datasets("in", range(3))
     assert set(of_task["dataProcessInstanceOutput"]["outputs"]) == datasets("out", range(3))
     found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="wednesday")), 1)
-    assert found[SPARK_JOB].outputs == datasets("out", range(1, 2))
+    assert found[SPARK_COPY].outputs == datasets("out", range(1, 2))
 
 
-@pytest.mark.parametrize("name", ["shop", "{{ dag.dag_id }}", None, "{{ task.task_id }}"])
-def test_tasks_that_share_an_application_keep_each_others_edges(
-    spark: FakeSpark, tmp_path: Path, name: str | None
-) -> None:
-    """The last name is different for each task, but the code of both applications calls itself ``shop``."""
-    with DAG("shop", schedule=None) as one:
-        for number in (0, 1):
-            write_events(spark, number)
-            copy_task(spark, number, f"copy_{number}", one, name)
-    for task in one.tasks:
-        assert isinstance(task, SparkSubmitDatahubOperator)
-        execute(task, context_of(task))
+def test_tasks_that_share_an_application_have_a_job_each(spark: FakeSpark, tmp_path: Path) -> None:
+    """Two tasks of one DAG, and one of another; a run replaces the edges of its own task alone."""
+    for number in range(4):
+        write_events(spark, number)
+    ran = (("shop", "copy", 0), ("shop", "last", 1), ("bank", "copy", 2), ("bank", "copy", 3))
+    for dag_id, task_id, number in ran:
+        task = copy_task(spark, number, task_id, DAG(dag_id, schedule=None))
+        execute(task, context_of(task, TaskInstance(task_id=task_id, dag_run=DagRun(dag_id=dag_id))))
     found = stored(tmp_path)
-    assert found[SPARK_JOB].outputs == datasets("out", range(2))
-    assert found[SPARK_JOB].jobs == {TASK_JOB.format("copy_0"), TASK_JOB.format("copy_1")}
-    for number in (0, 1):
-        assert found[TASK_JOB.format(f"copy_{number}")].outputs == datasets("out", range(number, number + 1))
+    for dag_id, task_id, number in (*ran[:2], ran[3]):
+        job = found[SPARK_JOB.format(f"{dag_id}.{task_id}")]
+        assert (job.inputs, job.outputs) == tuple(datasets(side, range(number, number + 1)) for side in ("in", "out"))
+        assert (len(job.columns), job.jobs) == (1, {TASK_JOB.format(task_id).replace("shop", dag_id)})
 
 
-@cases("operators")
-def test_the_indexes_of_a_mapped_task_share_an_application_unless_each_has_a_name(
-    name: str | None, expanded: dict[str, Any], is_shared: bool
-) -> None:
-    with DAG("shop", schedule=None) as one:
-        names = {} if name is None else {"name": name}
-        SparkSubmitDatahubOperator.partial(task_id="copy", application="job.py", **names).expand(
-            application_args=[["0"], ["1"]], **expanded
-        )
-    run: Any = one.get_task("copy").unmap({"application_args": ["0"], **{key: of[0] for key, of in expanded.items()}})
-    context = context_of(run, TaskInstance(task_id="copy", map_index=0))
-    assert airflow_context.AttemptContext(context).attempt().shared_application is is_shared
+def test_with_the_applications_id_tasks_replace_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
+    """As DataHub's Java listener does; the runs of one mapped task only add."""
 
+    def outputs(task_id: str, numbers: range, *, mapped: bool) -> set[str]:
+        for number in numbers:
+            write_events(spark, number)
+            task = copy_task(spark, number, task_id)
+            task.lineage = {"spark_job_id": "application"}
+            execute(task, context_of(task, TaskInstance(task_id=task_id, map_index=number if mapped else -1)))
+        return stored(tmp_path)[SPARK_JOB.format("shop")].outputs
 
-def test_a_task_with_an_application_of_its_own_replaces_its_edges(spark: FakeSpark, tmp_path: Path) -> None:
-    with DAG("shop", schedule=None) as one:
-        copy_task(spark, 0, "other", one, "other")
-        task = copy_task(spark, 0, "copy", one)
-    for inputs in (("/in/old",), ("/in/new",)):
-        write_events(spark, 0, inputs=inputs)
-        execute(task, context_of(task))
-    # The table that only the column lineage names is read, too.
-    assert stored(tmp_path)[SPARK_JOB].inputs == {urn("file", "/in/new"), urn("file", "/in/0")}
+    assert outputs("mapped", range(3), mapped=True) == datasets("out", range(3))
+    assert outputs("copy", range(3, 4), mapped=False) == datasets("out", range(3, 4))
 
 
 def run_of(number: int, **more: Any) -> DagRun:
@@ -188,7 +174,7 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
 
     def outputs() -> list[set[str]]:
         found = stored(tmp_path)
-        return [found[job].outputs for job in (SPARK_JOB, TASK_JOB.format("copy"))]
+        return [found[job].outputs for job in (SPARK_COPY, TASK_JOB.format("copy"))]
 
     task = copy_task(spark, 0, "copy")
     first, second, third, fourth = map(run_of, (1, 2, 3, 4))
@@ -209,7 +195,7 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
     task_runs[third.run_id] = {"copy": [0]}
     end_dag_run(third, task)
     assert outputs() == [{urn("file", "/out/0"), urn("file", "/out/2")}] * 2
-    assert {downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_JOB].columns} == {
+    assert {downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_COPY].columns} == {
         "0,PROD),id)",
         "2,PROD),id)",
     }
@@ -241,8 +227,8 @@ def test_a_cleared_older_dag_run_removes_no_edge_of_a_newer_one(
         task_runs[run.run_id] = {"copy": [index]}
         end_dag_run(run, task)
         found = stored(tmp_path)
-        assert found[SPARK_JOB].outputs == found[TASK_JOB.format("copy")].outputs
-        return found[SPARK_JOB].outputs
+        assert found[SPARK_COPY].outputs == found[TASK_JOB.format("copy")].outputs
+        return found[SPARK_COPY].outputs
 
     assert outputs(third, 3) == datasets("out", range(3, 4))
     assert outputs(cleared, 1) == datasets("out", range(1, 2)) | datasets("out", range(3, 4))

@@ -54,9 +54,9 @@ def task_job(dag_id: str, task_id: str) -> str:
     return f"urn:li:dataJob:(urn:li:dataFlow:(airflow,{dag_id},prod),{task_id})"
 
 
-def spark_job(name: str) -> str:
-    """Return the DataJob of a Spark application."""
-    return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},default),{name})"
+def spark_job(dag_id: str, task_id: str, name: str | None = None) -> str:
+    """Return the DataJob of a task's Spark application, by default of one that is named after the task."""
+    return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name or task_id},default),{dag_id}.{task_id})"
 
 
 def file_dataset(path: Path) -> str:

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 DAG = "siblings"
-COPY = task_job(DAG, "copy")
+COPY, SPARK_COPY = task_job(DAG, "copy"), SPARK_JOB.format(f"{DAG}.copy")
 OF_THE_PLUGIN = {"dataFlowInfo", "dataJobInfo", "ownership", "globalTags"}
 
 
@@ -77,20 +77,18 @@ def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
 
 
 def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
-    """Edges of the mapped task and of its Spark application, to which the last task belongs as well.
+    """Edges of the mapped task and of its Spark application.
 
     :param second_run: place of its first proposal, from which on no write may leave out an edge.
     """
-    found, copied, last = stored_edges(gms.stored), range(1, 4), range(9, 10)
-    assert (found[COPY].inputs, found[COPY].outputs) == (datasets("in", copied), datasets("out", copied))
-    assert found[SPARK_JOB].inputs == datasets("in", copied) | datasets("in", last)
-    assert found[SPARK_JOB].outputs == datasets("out", copied) | datasets("out", last)
-    assert len(found[SPARK_JOB].columns) == 4
+    found, copied = stored_edges(gms.stored), range(1, 4)
+    for job in (COPY, SPARK_COPY):
+        assert (found[job].inputs, found[job].outputs) == (datasets("in", copied), datasets("out", copied))
+    assert len(found[SPARK_COPY].columns) == 3
     for end in range(second_run or len(gms.stored), len(gms.stored)):
-        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end]["entityUrn"] in (COPY, SPARK_JOB):
+        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end]["entityUrn"] in (COPY, SPARK_COPY):
             edges = stored_edges(gms.stored[: end + 1])
-            assert edges[COPY].outputs == datasets("out", copied)
-            assert edges[SPARK_JOB].outputs >= datasets("out", copied)
+            assert edges[COPY].outputs == edges[SPARK_COPY].outputs == datasets("out", copied)
 
 
 def _check_runs(catalogue: Catalogue) -> None:

@@ -71,7 +71,7 @@ def test_mapped_instances_have_runs_of_their_own(delivered: DagTest, catalogue: 
         assert catalogue.run_events(run) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
         (spark_run,) = catalogue.children(run)
         assert catalogue.run_events(spark_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
-        found = catalogue.one(spark_job(f"copy_{index}"), "dataJobInputOutput")
+        found = catalogue.one(spark_job(DAG, "mapped", f"copy_{index}"), "dataJobInputOutput")
         assert edges(found, "input") == {delivered.dataset(f"{name}.csv")}
         assert edges(found, "output") == {delivered.dataset(name)}
 
@@ -104,7 +104,7 @@ def test_refused_lineage_waits_in_the_outbox(delivered: DagTest) -> None:
     assert json.loads(manifest)["spark_succeeded"] is True
     waiting = Catalogue(map(json.loads, proposals))
     waiting.assert_strict()
-    assert edges(waiting.one(spark_job("kept"), "dataJobInputOutput"), "output") == {delivered.dataset("kept")}
+    assert edges(waiting.one(spark_job(DAG, "kept"), "dataJobInputOutput"), "output") == {delivered.dataset("kept")}
     assert Path(report["events_file"]).is_file()
 
 
@@ -114,7 +114,9 @@ def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: DagTest, 
     assert first["pending"] == first["proposals"] > 0
     assert (second["pending"], second["delivered"]) == (0, second["proposals"])
     late.assert_strict()
-    assert edges(late.one(spark_job("delivered_late"), "dataJobInputOutput"), "output") == {delivered.dataset("late")}
+    assert edges(late.one(spark_job(DAG, "delivered_late"), "dataJobInputOutput"), "output") == {
+        delivered.dataset("late")
+    }
     run = late.task_run(DAG, "delivered_late")
     assert [event for event in late.run_events(run) if event[0] == "COMPLETE"][-1] == ("COMPLETE", 2, "SUCCESS")
     (spark_run,) = late.children(run)

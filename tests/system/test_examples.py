@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome, DagTest, file_connection
-from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job
+from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job, task_job
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -35,10 +35,10 @@ def test_the_example_streaming_lineage_delivers_what_its_jobs_did(airflow_home: 
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
     _, catalogue = example(airflow_home, "streaming_lineage", tmp_path, SHOP_LAKE=tmp_path)
-    query = catalogue.one(spark_job("paid_orders"), "dataJobInputOutput")
+    query = catalogue.one(spark_job("streaming_lineage", "stream_orders", "paid_orders"), "dataJobInputOutput")
     assert edges(query, "input") == {file_dataset(tmp_path / "arrivals")}
     assert edges(query, "output") == {file_dataset(tmp_path / "paid_orders")}
-    application = catalogue.one(spark_job("stream_orders"), "dataJobInputOutput")
+    application = catalogue.one(spark_job("streaming_lineage", "stream_orders"), "dataJobInputOutput")
     assert (edges(application, "input"), edges(application, "output")) == (set(), set())
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
@@ -49,7 +49,7 @@ def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: 
     (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
     run, catalogue = example(airflow_home, "event_log_lineage", tmp_path, SHOP_LAKE=tmp_path)
     assert "OpenLineageSparkListener" not in run.output
-    job = catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
+    job = catalogue.one(spark_job("event_log_lineage", "build_orders"), "dataJobInputOutput")
     orders, customers = (tmp_path / "raw" / f"{name}.csv" for name in ("orders", "customers"))
     assert edges(job, "input") == {file_dataset(orders), file_dataset(customers)}
     assert edges(job, "output") == {file_dataset(tmp_path / "orders")}
@@ -66,14 +66,9 @@ def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: 
     _, catalogue = example(airflow_home, "launchers_lineage", tmp_path, SHOP_LAKE=tmp_path)
     for name, folder in (("paid_orders", "PAID"), ("open_orders", "OPEN")):
         read, written = file_dataset(tmp_path / "raw/orders.csv"), file_dataset(tmp_path / folder)
-        job = catalogue.one(
-            f"urn:li:dataJob:(urn:li:dataFlow:(airflow,launchers_lineage,prod),{name})", "dataJobInputOutput"
-        )
-        assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
-        # What a Bash command names its applications is not known before, so that they only add edges.
-        [patch] = catalogue.all(spark_job(name), "dataJobInputOutput", "PATCH")
-        datasets = {path for path in patched_paths(patch) if "DatasetEdges" in path}
-        assert datasets == {f"/inputDatasetEdges/{read}", f"/outputDatasetEdges/{written}"}
+        for urn in (task_job("launchers_lineage", name), spark_job("launchers_lineage", name)):
+            job = catalogue.one(urn, "dataJobInputOutput")
+            assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 

@@ -26,7 +26,7 @@ from datahub.metadata.schema_classes import (
 from datahub.sdk.lineage_client import LineageClient
 from datahub.sdk.main_client import DataHubClient
 
-from airflow_provider_spark_datahub.conversion import Ending, Proposal
+from airflow_provider_spark_datahub.conversion import Ending, LineageSettings, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
@@ -93,7 +93,7 @@ def lineage_of(server: Server, *, failed: bool = False) -> tuple[list[Proposal],
     options = {"platform_instance": server.name, "dataset_platform_instance": server.name, "datasets": "keys"}
     job = only_job(corpus_events(JOB), Ending(succeeded=not failed), **options)
     ended = attempt.ended(START_MS + 60_000, "FAILURE" if failed else "SUCCESS")
-    attached = attempt.attach([job])
+    attached = attempt.attach([job], LineageSettings())
     found = [*ended.proposals([job]), *(one for each in attached for one in proposals(each, **options))]
     return found, ended, attached[0]
 

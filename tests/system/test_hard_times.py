@@ -45,8 +45,8 @@ def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: DagTest
     report = hard_times.reports["timed_out try 1"]
     assert report["pending"] == 0
     assert report["outputs"] == [hard_times.dataset("second")]
-    assert catalogue.all(spark_job("timed_out"), "dataJobInputOutput") == []
-    (operations,) = catalogue.all(spark_job("timed_out"), "dataJobInputOutput", "PATCH")
+    assert catalogue.all(spark_job(DAG, "timed_out"), "dataJobInputOutput") == []
+    (operations,) = catalogue.all(spark_job(DAG, "timed_out"), "dataJobInputOutput", "PATCH")
     assert f"/outputDatasetEdges/{hard_times.dataset('second')}" in patched_paths(operations)
     runs = {urn: catalogue.run_events(urn) for urn in catalogue.urns("dataProcessInstance")}
     of_the_task = [events for events in runs.values() if ("COMPLETE", 1, "FAILURE") in events]

@@ -104,7 +104,7 @@ def test_each_spark_run_is_below_its_task_run_with_its_result(catalogue: Catalog
         (revenue, "revenue", "SUCCESS"),
     ):
         assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, result)]
-        assert catalogue.one(urn, "dataProcessInstanceRelationships")["parentTemplate"] == spark_job(name)
+        assert catalogue.one(urn, "dataProcessInstanceRelationships")["parentTemplate"] == spark_job(DAG, name)
     assert catalogue.urns("dataProcessInstance") == {
         catalogue.dag_run(DAG),
         catalogue.task_run(DAG, "build_orders"),
@@ -125,7 +125,7 @@ def test_only_the_successful_attempt_makes_an_asset_event(
     assert [shop.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], uris]
 
 
-@pytest.mark.parametrize("job", [spark_job("build_orders"), task_job(DAG, "build_orders")])
+@pytest.mark.parametrize("job", [spark_job(DAG, "build_orders"), task_job(DAG, "build_orders")])
 def test_a_failed_attempt_only_adds_edges(shop: DagTest, catalogue: Catalogue, job: str) -> None:
     (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
     paths = patched_paths(operations)
@@ -142,11 +142,11 @@ def test_the_jobs_read_and_write_their_datasets(shop: DagTest, catalogue: Catalo
         "revenue": ({"orders"}, {"revenue_by_country"}),
     }
     for name, (inputs, outputs) in truth.items():
-        for job in (spark_job(name), task_job(DAG, name)):
+        for job in (spark_job(DAG, name), task_job(DAG, name)):
             found = catalogue.one(job, "dataJobInputOutput")
             assert edges(found, "input") == set(map(shop.dataset, inputs))
             assert edges(found, "output") == set(map(shop.dataset, outputs))
-        assert catalogue.one(spark_job(name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
+        assert catalogue.one(spark_job(DAG, name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
     revenue = catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
     assert revenue["inputDatajobs"] == [task_job(DAG, "build_orders")]
     every = {path for sides in truth.values() for side in sides for path in side}
@@ -154,7 +154,7 @@ def test_the_jobs_read_and_write_their_datasets(shop: DagTest, catalogue: Catalo
 
 
 def test_build_orders_has_its_column_lineage(shop: DagTest, catalogue: Catalogue) -> None:
-    found = catalogue.one(spark_job("build_orders"), "dataJobInputOutput")
+    found = catalogue.one(spark_job(DAG, "build_orders"), "dataJobInputOutput")
     raw, staged, built = map(shop.dataset, ("raw/orders.csv", "staged_orders", "orders"))
     customers = shop.dataset("raw/customers.csv")
     copied = ("order_id", "customer_id", "order_date", "amount", "status")
@@ -173,7 +173,7 @@ def test_build_orders_has_its_column_lineage(shop: DagTest, catalogue: Catalogue
 
 
 def test_revenue_has_its_column_lineage(shop: DagTest, catalogue: Catalogue) -> None:
-    found = catalogue.one(spark_job("revenue"), "dataJobInputOutput")
+    found = catalogue.one(spark_job(DAG, "revenue"), "dataJobInputOutput")
     orders, revenue = shop.dataset("orders"), shop.dataset("revenue_by_country")
     assert direct_columns(found) == {
         (Column(orders, "country"), Column(revenue, "country")),

@@ -15,7 +15,7 @@ from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
-QUERY = spark_job("paid_orders")
+QUERY = spark_job("running", "stream", "paid_orders")
 RELATIONSHIPS = "dataProcessInstanceRelationships"
 
 

@@ -157,7 +157,9 @@ def test_a_job_on_a_standalone_cluster_has_lineage_if_its_events_are_shared(
         assert len(list(cluster.folder.glob("[ot][nw][eo]/events/**/*.ndjson"))) == 1
         return
     assert (report["reason"], report["pending"]) == (None, 0)
-    job = Catalogue.of_file(tmp_path / "sink/lineage.jsonl").one(spark_job(f"{mode}_{events}"), "dataJobInputOutput")
+    job = Catalogue.of_file(tmp_path / "sink/lineage.jsonl").one(
+        spark_job("shop", "build", f"{mode}_{events}"), "dataJobInputOutput"
+    )
     assert edges(job, "input") == {file_dataset(cluster.folder / "shared/orders.csv")}
     assert edges(job, "output") == {file_dataset(cluster.folder / f"shared/out_{mode}_{events}")}
     assert not list(cluster.folder.glob(f"{events}/events/**/*.ndjson"))

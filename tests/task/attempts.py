@@ -29,7 +29,7 @@ PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-00000000000
 ROOT = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000002")
 ENDED = AttemptEnd(True, "SUCCESS", START_MS + 60_000, 30.0)
 FAILED = AttemptEnd(False, "FAILURE", START_MS + 60_000, 30.0)
-JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),a_csv_join_agg)"
+JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,a_csv_join_agg,analytics),shop.build)"
 
 
 @dataclass

@@ -481,13 +481,6 @@ def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) ->
     assert one.aspects("dataJobInputOutput") == []
 
 
-def test_an_application_without_a_name_of_its_own_is_a_warning(one: Try) -> None:
-    content = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().replace(b'"a_csv_join_agg', b'"arrow-spark')
-    one.job_writes(content.replace(b"a_csv_join_agg", b"arrow_spark"))
-    report = one.finish()
-    assert any("'arrow-spark'" in warning and "set 'name'" in warning for warning in report.warnings), report.warnings
-
-
 def test_the_exit_of_spark_submit_decides_the_result_of_the_spark_run(one: Try) -> None:
     one.job_writes("a_csv_join_agg")
     one.finish(FAILED)

@@ -197,7 +197,7 @@ def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
 ) -> None:
     monkeypatch.setattr(job_events, "_MAX_SINGLE_EVENTS", 3)
     one = job(tmp_path, settings=LineageSettings(coalesce_jobs=False))
-    query = f"{JOB[:-1].rpartition(',')[0]},{CASE}.adaptive_spark_plan.a_revenue_by_country)"
+    query = f"{JOB[:-1]}.{CASE}.adaptive_spark_plan.a_revenue_by_country)"
     report = followed_to_its_end(one, lambda: one.aspects("dataJobInfo", query))
     assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
     alone = Try(tmp_path / "alone", options={"settings": LineageSettings(coalesce_jobs=False)})

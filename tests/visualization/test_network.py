@@ -10,7 +10,7 @@ from airflow_provider_spark_datahub.visualization import build_graph, build_netw
 from airflow_provider_spark_datahub.visualization.export import platform_colours
 from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width
 from tests.cli.commands import run
-from tests.visualization.conftest import RAW, TABLE, dataset, lineage
+from tests.visualization.conftest import RAW, TABLE, dataset, lineage, run_proposals
 
 
 def titles(shown: Network) -> list[str]:
@@ -47,6 +47,18 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
     job = shown.jobs[0].key
     known, _, lost = columns["orders"]
     assert made.sources == (ColumnSource(known.key, "identity", job, 1), ColumnSource(lost.key, "identity", job, 1))
+
+
+def test_the_job_of_a_task_is_shown_under_the_name_of_its_application() -> None:
+    job = "urn:li:dataJob:(urn:li:dataFlow:(spark,ingest,default),lake.load)"
+    found = build_graph([
+        Proposal("dataJob", job, "dataJobInfo", {"name": "ingest"}),
+        Proposal("dataJob", job, "dataJobInputOutput", {"outputDatasets": [dataset("one")]}),
+        *run_proposals("urn:li:dataProcessInstance:r", "r", job, None, ()),
+    ])  # fmt: skip
+    assert found.roots[0].title() == ("Spark", "ingest", "r")
+    (box,) = build_network(found).jobs
+    assert (box.title, box.note) == ("ingest", "Spark lake.load")
 
 
 def test_each_source_names_its_job_and_statement() -> None:

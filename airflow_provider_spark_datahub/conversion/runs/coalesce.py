@@ -120,7 +120,7 @@ class JobLineage(msgspec.Struct, gc=False):
 
     :param patch_edges: edges are added to those in DataHub, as they may be incomplete (Deviation 10); else they replace
         those in DataHub.
-    :param is_shared: other task runs of the same DAG run may write edges of the same job: edges are only added, too.
+    :param is_shared: other runs of a mapped task write edges of the same job: edges are only added, too.
     """
 
     definition: JobDefinition
