@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .class_archive import ClassArchive, ClassArchiveError, ClassArchives
     from .connect_session import SESSION_SCHEME, SessionEvents, remote_with_session
     from .event_lines import (
+        EVENT_FILE,
         EVENT_FOLDER,
         UNREAD,
         BadLineError,
@@ -66,8 +67,8 @@ else:
             "class_archive": "ClassArchive ClassArchiveError ClassArchives",
             "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
             "event_lines": (
-                "EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace EventSource "
-                "Outcome UNREAD checked_text follow"
+                "EVENT_FILE EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace "
+                "EventSource Outcome UNREAD checked_text follow"
             ),
             "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogObjects LogPlace",
             "event_objects": "EventObjects ObjectStore OpenStore",

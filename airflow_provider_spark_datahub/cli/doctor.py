@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.printable import counted, printable
-from airflow_provider_spark_datahub.task import LineageOptions, OptionError
+from airflow_provider_spark_datahub.task import LineageOptions, OptionError, unawaited_events
 from airflow_provider_spark_datahub.visualization import format_duration
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
@@ -192,6 +192,9 @@ class _HealthChecks:
             outbox.storage.remove(_PROBE)
             yield _good("outbox", f"{outbox} can be written")
             yield from _content(outbox)
+            if files := [] if self.outbox else unawaited_events(outbox):
+                words = f"{counted(len(files), 'event file')} without an entry in the outbox, the first {files[0]}"
+                yield _warning("events", words, "read them with spark-datahub convert, then remove them")
         except (OptionError, OSError) as error:
             yield _bad("outbox", str(error), "set [spark_datahub] outbox_location to a place that this user can write")
 

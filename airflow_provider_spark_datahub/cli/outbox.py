@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.files import FileAccess
 from airflow_provider_spark_datahub.gc_tuning import gc_paused
 from airflow_provider_spark_datahub.printable import counted, printable
-from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError, may_run
+from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError, may_run, unawaited_events
 
 _Summary = dict[str, Any]
 _OutboxOption = Annotated[
@@ -76,10 +76,11 @@ def pending(
             for entry in opened.quarantined()
             if wanted(entry.manifest)
         ]
+        unawaited = unawaited_events(opened) if outbox is None else []
         corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(Folder.CORRUPT))
     if as_json:
         found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
-        console.show_json(found)
+        console.show_json({**found, "unawaited": unawaited})
     else:
         if lines := list(_lines(waiting, running, quarantined)):
             # One call: there may be tens of thousands of lines.
@@ -88,6 +89,7 @@ def pending(
         console.say(
             f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt"
         )
+    _say_unawaited(unawaited)
     if quarantined or corrupt:
         raise typer.Exit(console.EXIT_HELP)
     if waiting:
@@ -132,11 +134,13 @@ def emit(
             wanted=wanted or None,
             progress=step,
         ).run()
+        unawaited = unawaited_events(opened) if outbox is None else []
         stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
     if as_json:
         console.show_json(drained.to_obj())
     for problem in drained.problems:
         console.say(problem)
+    _say_unawaited(unawaited)
     console.say(drained.sentence)
     if stays or drained.elsewhere:
         raise typer.Exit(console.EXIT_INCOMPLETE)
@@ -253,6 +257,14 @@ def _may_run(entry: Entry, hours: float | None) -> bool:
     if entry.manifest.state != "unfinished":
         return False
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
+
+
+def _say_unawaited(files: list[str]) -> None:
+    if files:
+        console.say(
+            f"{counted(len(files), 'event file')} without an entry, the first {files[0]}: kept, or written by a Spark "
+            "that outlived its attempt. Read them with spark-datahub convert, then remove them."
+        )
 
 
 def _summary(manifest: Manifest) -> _Summary:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
         LineageOptions,
         OptionError,
     )
-    from .recovery import drain, event_bytes, is_ready, may_run, recover_entry, remove_delivered_events
+    from .recovery import (
+        drain,
+        event_bytes,
+        is_ready,
+        may_run,
+        recover_entry,
+        remove_delivered_events,
+        unawaited_events,
+    )
     from .report import XCOM_KEY, LineageReport
     from .running import RunningAttempt
 else:
@@ -30,7 +38,7 @@ else:
             "earlier": "SucceededAttempt",
             "ended": "AttemptEnd EndedAttempt",
             "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION",
-            "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events",
+            "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events unawaited_events",
             "report": "LineageReport XCOM_KEY",
             "running": "RunningAttempt",
         },

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture import PropertiesFile, RunningSubmit
+from airflow_provider_spark_datahub.capture import PropertiesFile
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Outbox
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.attempt_key import AttemptKey
+    from airflow_provider_spark_datahub.capture import RunningSubmit
     from airflow_provider_spark_datahub.conversion import WrittenDataset
     from airflow_provider_spark_datahub.delivery.outbox import Entry
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -105,8 +106,8 @@ class EarlierAttempts:
         if self._key.try_number == 1:
             return
         for record in self._unfinished(self._look_deadline):
-            if record.spark_succeeded is None and record.is_over:
-                for process in RunningSubmit.find(record.events_file, record.event_log or ""):
+            if record.is_killed:
+                for process in record.orphans():
                     self._handle_orphan(record, process)
 
     def _handle_orphan(self, record: UnfinishedAttempt, process: RunningSubmit) -> None:

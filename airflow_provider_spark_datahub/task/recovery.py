@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport
+from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER, UNREAD, CollectionReport
 from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
@@ -56,8 +56,8 @@ def recover_entry(
         decides, and its event file stays.
     :param patient: allow more time for a large event file, which would otherwise never be converted.
     :param result: result of the task run if the attempt recorded none.
-    :returns: the entry with its proposals; ``None`` if the attempt is not over, the time was too short, or the events
-        are on another machine.
+    :returns: the entry with its proposals; the entry as it is while its Spark outlives its task on this machine;
+        ``None`` if the attempt is not over, the time was too short, or the events are on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
     :raises OSError: if the outbox refuses, or the events cannot be read at the moment.
     :raises EntryFormatError: if the entry holds no record of an attempt.
@@ -66,8 +66,11 @@ def recover_entry(
         record = UnfinishedAttempt.from_obj(entry.manifest.redo)
     except ValueError as error:
         raise EntryFormatError(f"the outbox's entry {entry} holds no record of an attempt: {error}") from error
-    if not (over or record.is_over):
+    if not (over or record.spark_succeeded is not None or record.is_killed):
         return None
+    if record.orphans():
+        log.debug("Left %s: its Spark still runs", entry)
+        return entry
     job, has_end = record.job(entry.outbox.open_store), record.task_try.end_ms is not None
     try:
         exists, size, last_written = _look(job, deadline, with_size=patient, with_end=not has_end)
@@ -79,6 +82,9 @@ def recover_entry(
             record = replace(record, keep_events=True)
         if patient:
             deadline = replace(deadline, at=deadline.at + size / _SLOWEST_BYTES_A_SECOND)
+        if last_written is not None and (later_ms := entry.later_attempt_ms()) is not None:
+            # Its Spark may have outlived it, but the state of the task run is that of the last attempt.
+            last_written = min(last_written, later_ms / 1000)
         return _converted(entry, record.with_end(last_written, result), job, deadline)
     except (OSError, EntryFormatError):
         raise
@@ -142,6 +148,26 @@ def remove_delivered_events(entry: Entry) -> None:
             record.job(entry.outbox.open_store).remove_events(entry.outbox.deadline)
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)
+
+
+def unawaited_events(outbox: Outbox) -> list[str]:
+    """Return the event files on this machine that no entry names: of a Spark that outlived its attempt, or kept ones.
+
+    :param outbox: the only one of the attempts that write there.
+    :raises OSError: if the outbox or the folder cannot be read.
+    """
+    folder = outbox.overflow.events_folder
+    if folder is None or outbox.overflow.names():  # whose entries cannot be read
+        return []
+    found = [str(path) for path in folder.glob("*/*/*/*") if path.suffix in (EVENT_FILE, EVENT_FOLDER)]
+    files = set[str | None](found)
+    if files:
+        for entry in outbox.entries():
+            files -= {entry.manifest.events, str((entry.manifest.redo or {}).get("events_file"))}
+    if files:
+        files -= {entry.manifest.events for entry in outbox.quarantined()}
+    # An attempt may have ended since the files were listed.
+    return sorted(file for file in found if file in files and Path(file).exists())
 
 
 def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], object]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.capture import EVENT_FOLDER, EventPlace
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, EventPlace, RunningSubmit
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
@@ -206,8 +206,20 @@ class UnfinishedAttempt:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the attempt has ended, or its process is known to be gone from this machine."""
-        return self.spark_succeeded is not None or is_gone(self.machine, self.process, self.process_started)
+        """Return whether the attempt has ended, or its process and its Spark are known to be gone from this machine."""
+        return self.spark_succeeded is not None or (self.is_killed and not self.orphans())
+
+    @property
+    def is_killed(self) -> bool:
+        """Return whether the attempt recorded no end, and its process is known to be gone from this machine."""
+        return self.spark_succeeded is None and is_gone(self.machine, self.process, self.process_started)
+
+    def orphans(self) -> list[RunningSubmit]:
+        """Return the processes of this machine in which the Spark of an attempt without a recorded end runs."""
+        if self.spark_succeeded is not None:
+            return []
+        # Other jobs may write into a folder of logs that is not the job's own.
+        return RunningSubmit.find(self.events_file, (self.own_event_log and self.event_log) or "")
 
     @property
     def runs_here(self) -> bool:

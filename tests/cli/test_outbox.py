@@ -193,6 +193,25 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     assert result.stderr == "4 entries pending, 1 quarantined, 0 corrupt\n"
 
 
+@pytest.mark.parametrize("command", ["pending", "emit"])
+def test_event_files_that_no_entry_awaits_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A Spark that outlived its task writes its file anew if the lineage was delivered in the meantime."""
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    folder = tmp_path / "events/shop/r1/build"
+    folder.mkdir(parents=True)
+    for name in ("awaited.ndjson", "late.ndjson", ".late.ndjson.reserved", "kept.ndjson"):
+        (folder / name).write_text("{}\n")
+    begin(tmp_path, record=replace(running(tmp_path), events_file=str(folder / "awaited.ndjson")))
+    put(tmp_path).update(events=str(folder / "kept.ndjson")).quarantine("wrong")
+    message = run(command).stderr
+    assert f"1 event file without an entry, the first {folder / 'late.ndjson'}" in message
+    (folder / "late.ndjson").unlink()
+    assert "event file" not in run(command).stderr
+
+
 def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     entry = put(tmp_path)
     put(tmp_path, run_id="r2").quarantine("no such aspect")

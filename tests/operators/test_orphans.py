@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
 from airflow_provider_spark_datahub.capture import RunningSubmit
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task import earlier
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cases import cases
 from tests.operators.tries import (
     RUN_ID,
@@ -82,3 +87,19 @@ def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_fol
 def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
     assert report_of(operator_with_lineage(spark))["warnings"] == []
+
+
+@pytest.mark.slow
+def test_only_a_spark_with_an_event_log_of_the_jobs_own_is_an_orphan(tmp_path: Path) -> None:
+    """Else ``on_orphan=kill`` would stop every other job of this machine that writes its log into the same folder."""
+    logs, wait = str(tmp_path / "logs"), ["/bin/bash", "-c", "echo; read -t 600 <> <(:)", "spark-submit", "--conf"]
+    job = SubmittedJob(LineageSettings(), tmp_path / "try1.ndjson", SparkEventLog(logs, is_own=False))
+    record = UnfinishedAttempt.begun(TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1), job)
+    with Popen([*wait, f"spark.eventLog.dir={logs}"], stdout=PIPE) as other:
+        try:
+            assert other.stdout
+            other.stdout.readline()
+            assert record.orphans() == []
+            assert [one.pid for one in replace(record, own_event_log=True).orphans()] == [other.pid]
+        finally:
+            other.kill()

@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ OPENLINEAGE_JAR = REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
 DAG_TEST_SECONDS = 400
 SERVER_SECONDS = 500
+SCHEDULER_SECONDS = 240
 _DATABASE = "airflow.db"
 
 
@@ -207,6 +208,15 @@ class AirflowHome:
             **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
             **{name: str(value) for name, value in variables.items()},
         }
+
+    def until(self, check: Callable[[], bool]) -> None:
+        """Wait until the processes of :meth:`scheduling` have done something."""
+        end = time.monotonic() + SCHEDULER_SECONDS
+        while not check():
+            if time.monotonic() > end:
+                logs = [f"{log}:\n{log.read_text(errors='replace')[-5000:]}" for log in self.folder.glob("*.log")]
+                raise AssertionError("\n".join(sorted(logs)))
+            time.sleep(0.2)
 
     def trigger(self, dag_id: str) -> None:
         """Make a run of a DAG that the scheduler is to run."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +16,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 WRITER, READER = "asset_writer", "asset_reader"
 TABLE = "file:///out/1"
-SECONDS = 240
 
 
 def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHome, tmp_path: Path) -> None:
@@ -44,13 +41,13 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
             return len(runs(READER)) == number
 
         server_log = home.folder / "api-server.log"
-        _until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 2, home)
+        home.until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 2)
         for number in (1, 2):
             home.trigger(WRITER)
-            _until(partial(has_runs, number), home)
+            home.until(partial(has_runs, number))
             spark.fails_once("1")
         readers = [instance(DagRunKey(dag_id=READER, run_id=run_id)) for run_id in runs(READER)]
-        _until(lambda: all(_has_ended(sink, reader) for reader in readers), home)
+        home.until(lambda: all(_has_ended(sink, reader) for reader in readers))
         assert len(home.query("select 1 from dag_run")) == 4, "two runs of each DAG"
         assert home.query("select 1 from asset_dag_run_queue") == []
         writers = [instance(TaskRunKey(id=f"{WRITER}_write_{run_id}")) for run_id in runs(WRITER)]
@@ -66,12 +63,3 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
 
 def _has_ended(sink: Path, run: str) -> bool:
     return ("COMPLETE", None, "SUCCESS") in Catalogue.of_file(sink).run_events(run)
-
-
-def _until(check: Callable[[], bool], home: AirflowHome) -> None:
-    end = time.monotonic() + SECONDS
-    while not check():
-        if time.monotonic() > end:
-            logs = [f"{log}:\n{log.read_text(errors='replace')[-5000:]}" for log in sorted(home.folder.glob("*.log"))]
-            raise AssertionError("\n".join(logs))
-        time.sleep(0.2)

@@ -6,19 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.capture import RunningSubmit
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
-from airflow_provider_spark_datahub.task.recovery import recover_entry
+from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.task.options import Connections
+from airflow_provider_spark_datahub.task.recovery import drain, recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import key, outbox_at, proposals_in
 from tests.task.attempts import Try
@@ -108,6 +113,41 @@ def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
     assert recover_entry(entry, Deadline.after(600)) is None
     assert recover_entry(entry, Deadline.after(600), over=True) is not None
+
+
+def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end, which comes late, is not the state of the task run: the later attempt has ended before."""
+    orphans = [RunningSubmit(1, 1, ())]
+    monkeypatch.setattr(RunningSubmit, "find", lambda *_: orphans)
+    outbox, sink = outbox_at(tmp_path), FileSink(tmp_path / "lineage.jsonl")
+    events = [tmp_path / "1.ndjson", tmp_path / "2.ndjson"]
+    for file in events:
+        file.write_bytes(EVENTS.read_bytes())
+    killed, later = replace(begun(events[0]), process=GONE), replace(ended(), events_file=str(events[1]))
+    assert not killed.is_over
+    outbox.begin(key(), connection_id="datahub", events=str(events[0]), redo=killed.to_obj())
+    outbox.begin(key(try_number=2), connection_id="datahub", events=str(events[1]), redo=later.to_obj())
+    connections = Connections(lambda _: (sink, None), lambda *_: outbox, lambda _: "SUCCESS")
+
+    drained = drain(outbox, connections, DrainLimits()).run()
+    assert (drained.settled, drained.waiting, drained.problems) == (1, 1, {})
+    (left,) = outbox.entries()
+    assert (left.name.try_number, left.manifest.state) == (1, "unfinished")
+
+    orphans.clear()
+    monkeypatch.setattr(SubmittedJob, "last_written", time.time() + 3600)
+    before_s = time.time()
+    assert drain(outbox, connections, DrainLimits()).run().settled == 1
+    assert outbox.names() == []
+    ends = [
+        aspect["timestampMillis"]
+        for one in map(json.loads, (tmp_path / "lineage.jsonl").read_text().splitlines())
+        if one["entityUrn"] == TRY.urn and (aspect := one["aspect"]["json"]).get("status") == "COMPLETE"
+    ]
+    assert len(ends) == 2
+    assert ends[1] < before_s * 1000
 
 
 @pytest.mark.parametrize("event_log", [None, "/logs/of/all"])

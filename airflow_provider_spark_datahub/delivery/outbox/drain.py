@@ -32,7 +32,8 @@ _Send = Callable[[Entry, Sequence[OutboxItem]], Delivery]
 _Settled = Callable[[Entry], None]
 """Called with an entry whose items are all delivered or rejected."""
 _Finish = Callable[[Entry, bool], Entry | None]
-"""Converts the events of an unfinished entry; returns ``None`` if its attempt is not over yet.
+"""Converts the events of an unfinished entry. Returns ``None`` if its attempt is not over yet, and the entry as it is
+if only its Spark still runs, for which later attempts do not wait.
 
 The second argument says whether a later attempt of the task has begun; then the entry's own is certainly over.
 """
@@ -57,6 +58,7 @@ class _Settlement(msgspec.Struct, frozen=True):
     :param remaining: the entry as it is now; ``None`` if none of its items are pending.
     :param damage: why the entry was set aside, if it was.
     :param superseded: how many items were left out, since a later attempt or run had delivered the same aspects.
+    :param is_passed: whether the entries behind it go first.
     """
 
     entry: Entry
@@ -64,6 +66,7 @@ class _Settlement(msgspec.Struct, frozen=True):
     remaining: Entry | None
     damage: str | None = None
     superseded: int = 0
+    is_passed: bool = False
 
     @property
     def is_delivered(self) -> bool:
@@ -91,7 +94,7 @@ def deliver_in_order(
         if settled is not None and settlement.is_delivered:
             settled(settlement.entry)
         yield settlement
-        if settlement.remaining is not None:
+        if settlement.remaining is not None and not settlement.is_passed:
             if later:
                 log.debug("Skipped %s behind %s", counted(len(later), "entry"), entry)
             return
@@ -112,9 +115,9 @@ def _deliver(
         if entry.manifest.state == "unfinished":
             followed = any(other.name.try_number > entry.name.try_number for other in later)
             ready = finish(entry, followed) if finish else None
-        if ready is None:
-            log.debug("Skipped %s: its attempt is not over", entry)
-            return _Settlement(entry, None, entry)
+        if ready is None or ready.manifest.state == "unfinished":
+            log.debug("Skipped %s: its attempt or its Spark is not over", entry)
+            return _Settlement(entry, None, entry, is_passed=ready is not None)
         items = ready.items()
         sent, hashes = items, upsert_hashes(items)
         receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes} - {""})
@@ -455,6 +458,10 @@ class Drain:
             drained.rejected += len(delivery.rejected)
             if delivery.problem:
                 drained.problems[delivery.problem] = None
+        if settlement.is_passed:
+            drained.waiting += 1
+            self._pass_head(group, left)
+            return
         if settlement.remaining is not None:
             if later := left[group][1:]:
                 log.debug("Skipped %s behind %s", counted(len(later), "entry"), settlement.entry)

@@ -127,6 +127,12 @@ class Entry:
         """Seconds since the entry was made."""
         return max(0.0, (self.outbox.storage.now_ms() - self.name.created_ms) / 1000)
 
+    def later_attempt_ms(self) -> int | None:
+        """Return when the first entry of a later attempt was made, in ms since the epoch; ``None`` without any."""
+        pending = [name for name in self.outbox.names(self.name.instance) if name.try_number > self.name.try_number]
+        settled = self.outbox.receipts.later_attempts_ms(self.name, self.manifest)
+        return min([*settled, *(name.created_ms for name in pending)], default=None)
+
     def items(self) -> tuple[OutboxItem, ...]:
         """Return the entry's items, in order.
 

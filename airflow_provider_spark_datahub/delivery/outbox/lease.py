@@ -380,11 +380,13 @@ class Overflow:
     to the outbox. Methods raise OSError if the disk refuses.
 
     :param folder: for one outbox alone; made when it is first needed.
+    :ivar events_folder: folder of the event files on this machine.
     """
 
     def __init__(self, folder: Path, access: FileAccess = PRIVATE_ACCESS) -> None:
         self._folder = folder.name
         self._storage = LocalStorage(folder.parent, access)
+        self.events_folder: Path | None = folder.parent.parent
         self._own = set[EntryName]()
         """Entries that have a record for which this overflow is at work."""
         self._warned = False
@@ -508,6 +510,7 @@ class NoOverflow(Overflow):
 
     def __init__(self) -> None:
         super().__init__(Path())
+        self.events_folder = None
 
     def keep(self, name: EntryName, line: bytes) -> None:  # noqa: ARG002 (as in the class above)
         """Refuse."""

@@ -156,6 +156,16 @@ class Receipts:
             self._tasks.clear()
         return receipts.find(entry, manifest, asked)
 
+    def later_attempts_ms(self, entry: EntryName, manifest: Manifest) -> list[int]:
+        """Return when the entries of later attempts were made, if they are settled."""
+        folder, instance = f"{Folder.RECEIPTS}/{manifest.key.task}", _instance_hash(entry)
+        listed = filter(None, map(_ReceiptName.parse, self._storage.names(folder)))
+        return [
+            receipt.created_ms
+            for receipt in listed
+            if receipt.instance_hash == instance and receipt.try_number > entry.try_number
+        ]
+
     @contextmanager
     def remembered(self) -> Iterator[Callable[[], None]]:
         """Read each receipt once only, while the context is open.
