@@ -113,7 +113,7 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
         return None
     proposals = lineage[1]
     if record.keep_events or not was_read_completely(report):
-        entry = entry.update(redo=replace(record, keep_events=True).to_obj())
+        entry = entry.update(redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()})
     if backend is not None and events.raw is not None and events.raw.is_whole:
         if events.raw.problem:
             log.warning("OpenLineage backend (%s), %s: %s", backend, record.events_file, events.raw.problem)

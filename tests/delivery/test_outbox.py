@@ -501,6 +501,22 @@ def test_a_manifest_with_a_wrong_field_is_set_aside(tmp_path: Path, changes: dic
     assert outbox.names() == []
 
 
+def test_the_fields_of_a_later_release_are_kept(tmp_path: Path) -> None:
+    """After a rollback of a release, the entries are still good."""
+    outbox, sink = outbox_at(tmp_path), Recording()
+    entry = put(outbox, proposals=2)
+    manifest, *lines = Path(str(entry)).read_bytes().splitlines(keepends=True)
+    fields = {name: value for name, value in json.loads(manifest).items() if name not in ("body", "sha256")}
+    line = seal({**fields, "more": [1]}, lines)
+    Path(str(entry)).write_bytes(line + b"".join(lines))
+    (read,) = outbox.entries()
+    read.update(awaits_retry=True)
+    (manifest, *_) = Path(str(entry)).read_bytes().splitlines()
+    assert json.loads(manifest)["more"] == [1]
+    assert Drain(outbox, lambda _: (sink, None)).run().settled == 1
+    assert len(sink.arrived) == 2
+
+
 def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=1)

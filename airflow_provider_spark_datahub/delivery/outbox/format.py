@@ -89,6 +89,7 @@ def seal(record: dict[str, Any] | msgspec.Struct, body: Iterable[bytes] | Body =
     """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
     described = body if isinstance(body, Body) else Body.of(body)
     fields = record if isinstance(record, dict) else msgspec.structs.asdict(record)
+    fields = {**fields.pop("unknown"), **fields} if isinstance(record, Manifest) else fields
     return _sealed(_encode({"format": FORMAT, "version": _FORMAT_VERSION, **fields, "body": described})[:-1])
 
 
@@ -130,6 +131,8 @@ def unseal(line: bytes, kind: type[_T]) -> tuple[_T, Body]:
         raise OtherVersionError(f"it has version {version} of the format, not {_FORMAT_VERSION}")
     if not whole:
         raise EntryFormatError("its first line does not match its checksum")
+    if kind is Manifest:
+        obj["unknown"] = {name: obj[name] for name in obj.keys() - _MANIFEST_FIELDS}
     try:
         return msgspec.convert(obj, kind), msgspec.convert(body, Body)
     except msgspec.ValidationError as error:
@@ -140,7 +143,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 """Number in a manifest; as ms since the epoch, the largest is far in the future."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True):
     """First line of an entry, and the content of a receipt.
 
     :param connection_id: the Airflow connection for which the entry is meant.
@@ -159,6 +162,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     :param redo: all other inputs of the conversion.
     :param delivered_ms: in a receipt: when the last item was settled.
     :param stored: in a receipt: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
+    :param unknown: fields of a later release, which are kept. What an older one must not ignore needs another version
+        of the format.
     """
 
     key: AttemptKey
@@ -179,6 +184,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivered_ms: _Number | None = None
     stored: bool | None = None
     created_by: str = f"airflow-provider-spark-datahub {__version__}"
+    unknown: dict[str, Any] = {}
 
     @property
     def progress(self) -> tuple[str, int, int, int, int]:
@@ -217,6 +223,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def holding(self, items: Sequence[OutboxItem]) -> Manifest:
         """Return the manifest of an entry that gets its items."""
         return replace(self, state="pending", collected=len(items), pending=len(items))
+
+
+_MANIFEST_FIELDS = frozenset(Manifest.__struct_fields__) - {"unknown"}
 
 
 class StoredObject(NamedTuple):
