@@ -113,7 +113,8 @@ def emit(
 ) -> None:
     """Deliver the pending entries of the outbox through Airflow's connections.
 
-    Exit status: 0, even if attempts run; 1 if anything else is left, or the outbox cannot be read; 2 for wrong options.
+    Exit status: 0, even if attempts run; 1 if anything else is left or was rejected, or the outbox cannot be read; 2
+    for wrong options.
     """
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
     from airflow_provider_spark_datahub.task import drain
@@ -121,8 +122,7 @@ def emit(
     def gives_up(entry: Entry) -> bool:
         return hours is not None and entry.age > hours * 3600
 
-    wanted = _entry_filter(dag, run, task, only_for)
-    limits = DrainLimits(max_seconds, seconds, max_entries)
+    wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds, max_entries)
     hours = console.parse_hours("--over-after", over_after)
     with _opened(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
         drained = drain(
@@ -134,15 +134,16 @@ def emit(
             wanted=wanted or None,
             progress=step,
         ).run()
-        unawaited = unawaited_events(opened) if outbox is None else []
+        _say_unawaited(unawaited_events(opened) if outbox is None else [])
         stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
     if as_json:
         console.show_json(drained.to_obj())
     for problem in drained.problems:
         console.say(problem)
-    _say_unawaited(unawaited)
     console.say(drained.sentence)
-    if stays or drained.elsewhere:
+    if drained.rejected:
+        console.say(f"{_requeue_command(outbox)} makes rejected proposals pending again.")
+    if stays or drained.rejected or drained.elsewhere:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
@@ -257,6 +258,10 @@ def _may_run(entry: Entry, hours: float | None) -> bool:
     if entry.manifest.state != "unfinished":
         return False
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
+
+
+def _requeue_command(outbox: str | None) -> str:
+    return f"spark-datahub requeue --all{f' --outbox {outbox}' if outbox else ''}"
 
 
 def _say_unawaited(files: list[str]) -> None:

@@ -57,7 +57,7 @@ class FailureKind(Enum):
     @classmethod
     def from_http_status(cls, status: int) -> FailureKind:
         """Return the kind of an HTTP status that is not a success."""
-        return _HTTP_KINDS.get(status, cls.REJECTED if 400 <= status < 500 else cls.UNAVAILABLE)
+        return _HTTP_KINDS.get(status, cls.MISCONFIGURED if 400 <= status < 500 else cls.UNAVAILABLE)
 
     @classmethod
     def from_kafka_error(cls, error: KafkaError) -> FailureKind:
@@ -66,10 +66,10 @@ class FailureKind(Enum):
 
 
 _HTTP_KINDS = {
+    # Only these are about the content: else a wrong address, a proxy or TLS would reject every item.
+    **dict.fromkeys((400, 409, 413, 422), FailureKind.REJECTED),
     **dict.fromkeys((401, 403, 407), FailureKind.UNAUTHORISED),
-    # These are about the address, not the content: otherwise a wrong path in the connection would reject every item.
-    **dict.fromkeys((404, 405), FailureKind.MISCONFIGURED),
-    **dict.fromkeys((408, 425), FailureKind.UNAVAILABLE),
+    **dict.fromkeys((408, 423, 425, 444, 460, 499), FailureKind.UNAVAILABLE),
     429: FailureKind.THROTTLED,
     500: FailureKind.FAILED,
 }

@@ -254,6 +254,24 @@ def test_emit_says_why_something_stays(tmp_path: Path, outbox: tuple[str, Path])
     assert run("pending", *outbox).exit_code == 1
 
 
+def test_only_gms_itself_rejects_and_emit_names_the_way_back(
+    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "rest")
+    wrong_port = answering(status="400 Bad Request", body=b"Client sent an HTTP request to an HTTPS server.\n")
+    with serving(wrong_port) as address:
+        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}))
+        result = run("emit", *outbox)
+    assert (result.exit_code, "1 pending" in result.stderr) == (1, True), result.stderr
+    with GmsStandIn() as gms:
+        gms.fail_next(422)
+        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        result = run("emit", *outbox)
+        assert (result.exit_code, f"requeue --all --outbox {outbox[1]}" in result.stderr) == (1, True), result.stderr
+        assert run("requeue", "--all", *outbox).exit_code == 0
+        assert run("emit", *outbox).exit_code == 0
+
+
 def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
     put(tmp_path)
     put(tmp_path, "lineage_nowhere", task_id="load")

@@ -27,10 +27,11 @@ from tests.delivery.samples import upserts
     [
         ([400, 409, 413, 422], FailureKind.REJECTED, False),
         ([401, 403, 407], FailureKind.UNAUTHORISED, False),
-        ([404, 405], FailureKind.MISCONFIGURED, False),
+        ([402, 404, 405, 406, *range(410, 413), *range(414, 419)], FailureKind.MISCONFIGURED, False),
+        ([421, 424, 426, 428, 431, 451, 495, 496, 497], FailureKind.MISCONFIGURED, False),
         ([429], FailureKind.THROTTLED, True),
         ([500], FailureKind.FAILED, True),
-        ([302, 408, 425, 502, 503, 504], FailureKind.UNAVAILABLE, True),
+        ([302, 408, 423, 425, 444, 460, 499, 502, 503, 504], FailureKind.UNAVAILABLE, True),
     ],
 )
 def test_http_statuses_have_a_kind(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:

@@ -135,15 +135,23 @@ class GmsClient:
         self._adapter.traced = self._adapter.named_nothing = False
         post = self._post_openapi if self._settings.openapi_ingestion else self._post_rest_li
         failure = post(proposals)
-        if failure is not None:
-            return failure.for_log(self._settings.redact)
-        if self._adapter.named_nothing and not self._is_gms:
+        if failure is None and not self._adapter.named_nothing:
+            self._is_gms = True
+        # Any server may refuse a request, or acknowledge one with an empty answer.
+        if not self._is_gms and (failure is None or failure.kind is FailureKind.REJECTED):
             config = self.config()
             if isinstance(config, Failure):
-                return config
+                return config if failure is None else self._stranger(failure, config)
             self._is_gms = True
+        if failure is not None:
+            return failure.for_log(self._settings.redact)
         is_async = self._settings.emit_mode.startswith("ASYNC")
         return not is_async or self._adapter.traced
+
+    def _stranger(self, failure: Failure, config: Failure) -> Failure:
+        """Return the failure of a request that a server refused which does not answer as GMS does."""
+        kind = config.kind if config.kind.may_pass else FailureKind.MISCONFIGURED
+        return Failure(kind, f"{failure.text}; {config.text}").for_log(self._settings.redact)
 
     def config(self) -> dict[str, Any] | Failure:
         """Return GMS's configuration, or why there is none."""
