@@ -37,7 +37,7 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
         home.until(lambda: not RunningSubmit.find(str(events)))
         assert home.spark_datahub("emit", **home.environment)[0] == 0
     catalogue = Catalogue.of_file(sink)
-    (operations,) = catalogue.all(spark_job("killed"), "dataJobInputOutput", "PATCH")
+    (operations,) = catalogue.all(spark_job("orphaned", "killed"), "dataJobInputOutput", "PATCH")
     assert f"/inputDatasetEdges/{file_dataset(tmp_path / 'first.csv')}" in patched_paths(operations)
     assert f"/outputDatasetEdges/{file_dataset(tmp_path / 'first')}" in patched_paths(operations)
     catalogue.assert_strict()
