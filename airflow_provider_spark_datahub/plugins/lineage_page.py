@@ -11,6 +11,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache, partial
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -125,6 +126,7 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     if dag_id is not None:
         _one_dag(request)
         _looks(request, user)
+    may_look = cache(partial(_may_look, request, user))
     wanted = readable if dag_id is None else {dag_id}
     reports = source.reports(wanted, most=10 * _MOST_RUNS)
     records, problem = [], ""
@@ -132,6 +134,9 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
         records = source.newest(10 * _MOST_RUNS, wanted, undelivered=True)
     except OSError as error:  # the reports are shown anyway
         problem = f"The outbox cannot be read: {error}"
+    if dag_id is None:
+        reports = [report for report in reports if may_look(report.key.dag_id)]
+        records = [record for record in records if may_look(record.key.dag_id)]
     rows = _run_rows(reports, records)
     title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
     empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
@@ -139,6 +144,15 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
     notes = [note for note in (problem, more, drawn) if note]
     return _page(graph, Frame(title, Attempts("Runs", rows[:_MOST_RUNS], more=" ".join(notes)), below=True))
+
+
+def _may_look(request: Request, user: Any, dag_id: str) -> bool:
+    """Return whether a user may see a DAG's lineage at an address that names the DAG."""
+    try:
+        _looks(Request({**request.scope, "query_string": urlencode({"dag_id": dag_id}).encode()}), user)
+    except HTTPException:
+        return False
+    return True
 
 
 def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:

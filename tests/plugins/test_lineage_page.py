@@ -175,11 +175,43 @@ def test_every_address_needs_a_signed_in_user(client: TestClient, source: Source
     assert client.get("openapi.json").status_code == client.get("docs").status_code == 404
 
 
-def test_a_user_who_may_not_read_a_dag_is_refused(client: TestClient) -> None:
-    sign_in(client, None)
-    for address in ADDRESSES[1:]:
-        assert client.get(address, params=TASK).status_code == 403, address
-    assert client.get("runs", params={"dag_id": "shop"}).status_code == 403
+@pytest.mark.parametrize(
+    ("role", "reads_dags_alone", "may_look", "may_deliver"),
+    [
+        (None, False, False, False),
+        ("admin", True, False, False),
+        ("viewer", False, True, False),
+        ("user", False, True, True),
+        ("admin", False, True, True),
+    ],
+)
+def test_each_address_asks_for_the_same_right(
+    client: TestClient,
+    source: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str | None,
+    reads_dags_alone: bool,
+    may_look: bool,
+    may_deliver: bool,
+) -> None:
+    put(source, JOB)
+    sign_in(client, "admin")
+    manager, page_token = type(create_auth_manager()), token(client)
+    may = manager.is_authorized_dag
+
+    def asked(*arguments: Any, **options: Any) -> bool:
+        of_dag = options.get("access_entity") is None or not reads_dags_alone
+        return of_dag and bool(may(*arguments, **options))
+
+    monkeypatch.setattr(manager, "is_authorized_dag", asked)
+    sign_in(client, role)
+    for address in ADDRESSES:
+        assert (client.get(address, params=TASK).status_code == 200) is may_look, address
+    runs = client.get("runs")
+    assert (runs.status_code, "manual__1" in runs.text) == (200, may_look)
+    for action in ("deliver", "requeue"):
+        own_token = token(client) if may_deliver else page_token
+        assert (press(client, action, token=own_token).status_code == 200) is may_deliver, action
 
 
 def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source: Source, sink: Path) -> None:
