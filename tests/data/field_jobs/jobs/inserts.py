@@ -1,0 +1,28 @@
+"""Ways to insert: BY NAME, with partitions, by a list of columns, TABLE, FROM, DEFAULT, scalar subqueries in VALUES, insertInto after a select."""
+from shop import lake, raw, start
+
+spark = start(hive=True)
+sql = spark.sql
+raw("changes").createOrReplaceTempView("changes")
+spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+sql("CREATE DATABASE IF NOT EXISTS ins")
+sql("CREATE TABLE ins.facts (id INT, label STRING, amount DOUBLE, day STRING) USING parquet PARTITIONED BY (day)")
+sql("INSERT INTO ins.facts BY NAME SELECT day, amount, order_id AS id, upper(day) AS label FROM wh.sales")
+sql("INSERT OVERWRITE ins.facts PARTITION (day = '2026-01-01') BY NAME SELECT name AS label, customer_id AS id, 0.5D AS amount FROM wh.people")
+sql("INSERT OVERWRITE ins.facts BY NAME SELECT amount * 2 AS amount, day, order_id AS id, 'again' AS label FROM wh.sales WHERE day = '2026-01-02'")
+sql("INSERT INTO ins.facts (day, label, id, amount) SELECT 'late', country, customer_id, 1.0D FROM changes")
+sql("CREATE TABLE ins.people LIKE wh.people USING parquet")
+sql("INSERT INTO ins.people TABLE wh.people")
+sql("INSERT INTO ins.people FROM changes SELECT customer_id, country, name")
+sql("INSERT INTO ins.people VALUES (0, 'nobody', DEFAULT)")
+sql("CREATE TABLE ins.bounds (lowest DOUBLE, highest DOUBLE, note STRING DEFAULT 'none') USING parquet")
+sql("INSERT INTO ins.bounds VALUES ((SELECT min(amount) FROM wh.sales), (SELECT max(amount) FROM wh.sales), DEFAULT)")
+target = spark.table("ins.facts")
+rows = spark.table("wh.people").selectExpr("country AS label", "customer_id AS id", "customer_id / 2 AS amount", "'new' AS day")
+rows.select(*target.columns).write.insertInto("ins.facts")
+sql("CREATE TABLE ins.hive_facts (id INT, amount DOUBLE) PARTITIONED BY (kind STRING, day STRING) STORED AS orc")
+spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
+sql("INSERT OVERWRITE TABLE ins.hive_facts PARTITION (kind = 'sale', day) SELECT id, sum(amount), day FROM ins.facts GROUP BY id, day")
+sql("WITH a AS (SELECT max(id) AS id FROM ins.hive_facts), b AS (SELECT avg(amount) AS m FROM wh.sales) INSERT INTO ins.hive_facts PARTITION (kind = 'mean', day = 'all') SELECT a.id, b.m FROM a, b")
+sql(f"INSERT OVERWRITE LOCAL DIRECTORY '{lake}/out/ins/local' STORED AS parquet SELECT label, count(id) AS n FROM ins.facts GROUP BY label")
+spark.stop()
