@@ -1,22 +1,22 @@
 """Precision and recall of lineage on recorded jobs whose truth was written before their events were looked at.
 
-Each job of ``tests/data/hard_jobs`` is converted three times: from OpenLineage's events, from them with Spark's event
-log, and from the log alone. Prints precision and recall of datasets, and of direct columns.
+Each job of ``tests/data/hard_jobs`` and ``field_jobs`` is converted three times: from OpenLineage's events, from them
+with Spark's event log, and from the log alone. Prints precision and recall of datasets, and of direct columns.
 
     python benchmarks/lineage_recall.py [JOB ...]
 """
 
 from __future__ import annotations
 
-import gzip
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from tests.conversion.builders import settings
-from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, found_edges, log_events, true_edges, truth_of
+from tests.conversion.test_hard_jobs import CORPORA, found_edges, log_events, recorded, true_edges, truth_of
 
 SOURCES = ("events", "both", "log")
 HEADINGS = (
@@ -35,8 +35,7 @@ HEADINGS = (
 def converted(recording: str, source: str) -> Conversion:
     """Convert a recording from its events, with its event log, or from the log alone."""
     converter = Converter(settings(capture_from_event_log=source == "log", capture_streaming=source != "events"))
-    events = gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines()
-    for line in events if source != "log" else ():
+    for line in recorded("events", recording) if source != "log" else ():
         converter.add(line)
     for event in log_events(recording) if source != "events" else ():
         converter.add_log_event(event)
@@ -67,12 +66,22 @@ def _cell(numbers: list[int]) -> str:
     return f"{found / (found + false) if found + false else 1:.3f} / {found / true if true else 1:.3f}"
 
 
+def _total(rows: Iterable[list[list[int]]]) -> list[list[int]]:
+    """Return the sums of rows, which have counts for each source."""
+    return [[sum(column) for column in zip(*of_source, strict=True)] for of_source in zip(*rows, strict=True)]
+
+
 def main() -> None:
     """Print the table."""
     wanted = sys.argv[1:]
-    recordings = [name for name in RECORDINGS if not wanted or name.partition("-")[0] in wanted]
-    rows = {name: [counts(name, source) for source in SOURCES] for name in recordings}
-    rows["all"] = [[sum(column) for column in zip(*(row[n] for row in rows.values()), strict=True)] for n in range(3)]
+    rows: dict[str, list[list[int]]] = {}
+    totals: dict[str, list[list[int]]] = {}
+    for corpus, cases in CORPORA.items():
+        names = [name for case, truth in cases.items() if not wanted or case in wanted for name in truth["recorded"]]
+        of_corpus = {name: [counts(name, source) for source in SOURCES] for name in names}
+        totals |= {f"all of {corpus}": _total(of_corpus.values())} if names else {}
+        rows |= of_corpus
+    rows |= totals | {"all": _total(totals.values())}
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
     for name, row in rows.items():
         datasets, columns = ([_cell(numbers[i : i + 3]) for numbers in row] for i in (0, 3))

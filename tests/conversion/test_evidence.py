@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.conversion.builders import (
     whole_application,
 )
 from tests.conversion.test_event_log_capture import from_log, log_events
-from tests.conversion.test_hard_jobs import FOLDER, RECORDINGS, converted, listed, true_edges
+from tests.conversion.test_hard_jobs import RECORDINGS, converted, listed, recorded, true_edges
 from tests.conversion.test_run_tree import ended
 from tests.oracles.strict import canonical_violations
 
@@ -175,7 +174,7 @@ def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> 
     # Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model (section 7.3).
     conversion = converted(recording, capture_evidence=True)
     rejected = conversion.diagnostics.rejected_edges
-    lines = gzip.decompress((FOLDER / "events" / f"{recording}.ndjson.gz").read_bytes()).splitlines()
+    lines = recorded("events", recording)
     fold, events = Fold(settings()), [json.loads(line) for line in lines]
     for event in events:
         fold.add(RunEvent.parse(event))

@@ -1,6 +1,6 @@
 """Real jobs that nobody tuned the conversion for: refused writes, generations of tables, folders, stopped drivers …
 
-The truth of ``tests/data/hard_jobs`` was written before the events were looked at.
+The truth of ``tests/data/hard_jobs`` and ``field_jobs`` was written before the events were looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from tests.conversion.recordings import column_pairs, lines_of
 from tests.oracles.strict import canonical_violations
 
 FOLDER = Path(__file__).parents[1] / "data" / "hard_jobs"
-TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
+CORPORA: dict[str, dict[str, Json]] = {
+    name: json.loads((FOLDER.parent / name / "truth.json").read_text(encoding="utf-8"))
+    for name in ("hard_jobs", "field_jobs")
+}
+TRUTH = {case: truth for corpus in CORPORA.values() for case, truth in corpus.items()}
 RECORDINGS = [recording for truth in TRUTH.values() for recording in truth["recorded"]]
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _PREFIX = "urn:li:schemaField:("
@@ -32,6 +36,12 @@ _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
 def truth_of(recording: str) -> Json:
     return TRUTH[recording.partition("-")[0]]
+
+
+def recorded(kind: str, recording: str) -> list[bytes]:
+    """Return the lines of a recording's ``events`` or ``logs``."""
+    (corpus,) = (name for name, cases in CORPORA.items() if recording.partition("-")[0] in cases)
+    return lines_of(FOLDER.parent / corpus / kind / f"{recording}.ndjson")
 
 
 def listed(recording: str, name: str, kind: str) -> set[Any]:
@@ -59,7 +69,7 @@ def converted(
     recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool | str
 ) -> Conversion:
     converter = Converter(settings(**options))
-    for line in lines_of(FOLDER / "events" / f"{recording}.ndjson"):
+    for line in recorded("events", recording):
         assert converter.add(line) is None
     for event in log_events(recording) if with_log else ():
         converter.add_log_event(event)
@@ -68,7 +78,7 @@ def converted(
 
 def log_events(recording: str) -> Iterator[Json]:
     """Yield the events of a job's event log, with those of Spark's properties that the truth lists."""
-    for line in lines_of(FOLDER / "logs" / f"{recording}.ndjson"):
+    for line in recorded("logs", recording):
         event = json.loads(line)
         if event["Event"] == "SparkListenerEnvironmentUpdate":
             event["Spark Properties"] = event.get("Spark Properties", {}) | truth_of(recording).get("properties", {})
@@ -98,7 +108,7 @@ def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with
     for kind, edges in found_edges(conversion).items():
         true, either = true_edges(recording, kind), true_edges(recording, f"either_{kind}")
         false = listed(recording, "false", kind)
-        false |= set() if with_log else listed(recording, "false_without_log", kind)
+        false |= listed(recording, f"false_with{'' if with_log else 'out'}_log", kind)
         missing = listed(recording, "not_found", kind)
         missing -= listed(recording, "found_with_log", kind) if with_log else set()
         assert edges - true - either == false, f"false {kind}"
@@ -133,7 +143,7 @@ def test_the_log_alone_has_the_platforms_of_the_events(recording: str) -> None:
     # OpenLineage's facets `catalog` and `storage` name Iceberg and Delta; plans show their catalogues, logs, providers.
     platforms = {"iceberg": "iceberg", "delta": "delta-lake"}
     seen = Converter(settings(catalog_platforms=platforms))
-    for line in lines_of(FOLDER / "events" / f"{recording}.ndjson"):
+    for line in recorded("events", recording):
         seen.add(line)
     logged = Converter(settings(catalog_platforms=platforms, capture_from_event_log=True, capture_streaming=True))
     for event in log_events(recording):

@@ -17,7 +17,7 @@ def features(spark: SparkSession) -> DataFrame:
         F.sum("amount").alias("total"), F.avg("amount").alias("average"), F.count("order_id").alias("orders"), F.max("day").alias("last_day")
     )
     joined = spent.join(spark.table("wh.people").select("customer_id", "country"), "customer_id")
-    return joined.withColumn("churned", (F.col("last_day") < "2026-01-04").cast("double"))
+    return joined.withColumn("churned", (F.col("last_day") < "2026-02-01").cast("double"))
 
 def pipeline() -> Pipeline:
     return Pipeline(

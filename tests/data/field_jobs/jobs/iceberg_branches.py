@@ -24,7 +24,7 @@ spark.read.option("branch", "fix").table("ice.ib.orders").groupBy("day").agg(f.s
 sql("SELECT order_id FROM ice.ib.orders VERSION AS OF 'first_load'").write.mode("overwrite").parquet(f"{lake}/out/ib/first")
 # The past by number and by time, and what came between.
 snapshots = [row.snapshot_id for row in sql("SELECT snapshot_id FROM ice.ib.orders.snapshots ORDER BY committed_at").collect()]
-spark.read.option("snapshot-id", snapshots[0]).table("ice.ib.orders").select(f.max("amount").alias("most")).write.mode("overwrite").parquet(f"{lake}/out/ib/most")
+spark.read.option("versionAsOf", snapshots[0]).table("ice.ib.orders").select(f.max("amount").alias("most")).write.mode("overwrite").parquet(f"{lake}/out/ib/most")
 spark.read.format("iceberg").option("start-snapshot-id", snapshots[0]).option("end-snapshot-id", snapshots[1]).load("ice.ib.orders").select("order_id", "day").write.mode("append").parquet(f"{lake}/out/ib/between")
 sql("SELECT a.order_id, a.amount - b.amount AS changed FROM ice.ib.orders a JOIN ice.ib.orders FOR SYSTEM_VERSION AS OF {} b ON a.order_id = b.order_id".format(snapshots[0])).writeTo("ice.ib.changes_of").using("iceberg").createOrReplace()
 sql("SELECT h.snapshot_id, s.operation FROM ice.ib.orders.history h JOIN ice.ib.orders.snapshots s ON h.snapshot_id = s.snapshot_id").write.mode("overwrite").json(f"{lake}/out/ib/history")

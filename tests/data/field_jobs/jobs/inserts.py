@@ -1,4 +1,4 @@
-"""Ways to insert: BY NAME, with partitions, by a list of columns, TABLE, FROM, DEFAULT, scalar subqueries in VALUES, insertInto after a select."""
+"""Ways to insert: BY NAME, with partitions, by a list of columns, TABLE, FROM, DEFAULT, scalar subqueries, insertInto after a select."""
 from shop import lake, raw, start
 
 spark = start(hive=True)
@@ -16,7 +16,7 @@ sql("INSERT INTO ins.people TABLE wh.people")
 sql("INSERT INTO ins.people FROM changes SELECT customer_id, country, name")
 sql("INSERT INTO ins.people VALUES (0, 'nobody', DEFAULT)")
 sql("CREATE TABLE ins.bounds (lowest DOUBLE, highest DOUBLE, note STRING DEFAULT 'none') USING parquet")
-sql("INSERT INTO ins.bounds VALUES ((SELECT min(amount) FROM wh.sales), (SELECT max(amount) FROM wh.sales), DEFAULT)")
+sql("INSERT INTO ins.bounds SELECT (SELECT min(amount) FROM wh.sales), (SELECT max(amount) FROM wh.sales), DEFAULT")
 target = spark.table("ins.facts")
 rows = spark.table("wh.people").selectExpr("country AS label", "customer_id AS id", "customer_id / 2 AS amount", "'new' AS day")
 rows.select(*target.columns).write.insertInto("ins.facts")
