@@ -5,15 +5,16 @@ Everything here works while DataHub is down. It runs in the API server and reads
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -53,15 +54,22 @@ class TaskReport:
         return bool(self.report.get("inputs") or self.report.get("outputs"))
 
     @property
-    def state(self) -> str:
-        """The state of an attempt without an undelivered entry in the outbox.
+    def was_pending(self) -> bool:
+        """Whether something was not delivered, or not even converted, when the task ended."""
+        return bool(self.report.get("pending") or self.report.get("failed"))
 
-        Proposals that were pending when the task ended have been delivered since, or are in the outbox of a worker
-        that this server cannot read.
+    def state(self, settled: Collection[str]) -> str:
+        """Return the state of an attempt without an undelivered entry in the outbox.
+
+        It is unknown if it was pending and the outbox has no receipt: it may be in one that this server cannot read.
+
+        :param settled: hashes of the task instances with a receipt (:meth:`LineageSource.settled`).
         """
+        if self.was_pending and self.key.instance.rpartition("-")[2] in settled:
+            return "delivered"
         if not self.has_lineage:
             return "no lineage"
-        return "was pending" if self.report.get("pending") or self.report.get("failed") else "delivered"
+        return "unknown" if self.was_pending else "delivered"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -101,6 +109,20 @@ class LineageSource:
         :raises OSError: if the outbox cannot be read.
         """
         return OutboxRecords(self._outbox()).newest(most, dag_ids, undelivered=undelivered)
+
+    def settled(self, reports: Iterable[TaskReport]) -> set[str]:
+        """Return the hashes of the task instances with a receipt, if one of the reports was pending.
+
+        :raises OSError: if the outbox cannot be read.
+        """
+        return OutboxRecords(self._outbox()).settled() if any(report.was_pending for report in reports) else set()
+
+    def run_states(self, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Return Airflow's states of DAG runs, by DAG and run; those that it does not know are left out."""
+        ids = (DagRun.dag_id, DagRun.run_id)
+        query = select(*ids, DagRun.state).where(tuple_(*ids).in_(runs))
+        with create_session() as session:
+            return {(dag_id, run_id): str(state) for dag_id, run_id, state in session.execute(query)}
 
     def reports(
         self,

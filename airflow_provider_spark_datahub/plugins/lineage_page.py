@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Annotated, Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from typing import Annotated, Any, cast
+from urllib.parse import urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.providers.common.compat.sdk import conf
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import JSONResponse, RedirectResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
@@ -44,7 +45,13 @@ _MOST_RUNS = 200
 """Most runs in a list. At most ten times as many attempts are read for it."""
 _TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
-_WORST_FIRST = ("quarantined", "pending", "unfinished", "no lineage", "was pending")
+_WORST_FIRST = ("quarantined", "pending", "unfinished", "unknown", "no lineage", "delivered")
+_WHY = {
+    "pending": "It waits for its next delivery.",
+    "unfinished": "Its events are not converted: the attempt runs, was killed, or had no time left.",
+    "unknown": "It was pending when the task ended; the outbox of this server knows nothing of it.",
+}
+"""Why lineage is in a state, if no report says more."""
 _LOOKED_AT = 5
 """Number of a DAG's newest runs among which a run that can be drawn is looked for."""
 _HEADERS = {
@@ -111,7 +118,17 @@ def create_app() -> FastAPI:
     app.post("/deliver", dependencies=edits)(_deliver)
     app.post("/requeue", dependencies=edits)(_requeue)
     app.add_exception_handler(OSError, _unreadable)
+    app.add_exception_handler(401, _log_in)
     return app
+
+
+async def _log_in(request: Request, error: Exception) -> Response:
+    """Lead a person to Airflow's login, and back; programs get the error."""
+    if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+        return await http_exception_handler(request, cast("HTTPException", error))
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    back = urlencode({"next": f"{request.url.path}?{request.url.query}"})
+    return RedirectResponse(f"{base}/api/v2/auth/login?{back}", headers=_HEADERS)
 
 
 def _unreadable(_: Request, error: Exception) -> JSONResponse:
@@ -122,28 +139,40 @@ def _unreadable(_: Request, error: Exception) -> JSONResponse:
 def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Response:
     """Return the page of the newest runs of one DAG, with the lineage of its latest, or of all readable DAGs."""
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    dag_id = request.query_params.get("dag_id")
-    if dag_id is not None:
+    dag_id = state = ""
+    if any(request.query_params.getlist("dag_id")):
         _one_dag(request)
         _looks(request, user)
+        dag_id = request.query_params["dag_id"]
+    if request.query_params.get("state") in _WORST_FIRST:
+        state = request.query_params["state"]
+    wanted = {dag_id} if dag_id else readable
     may_look = cache(partial(_may_look, request, user))
-    wanted = readable if dag_id is None else {dag_id}
     reports = source.reports(wanted, most=10 * _MOST_RUNS)
-    records, problem = [], ""
+    records, settled, problem = [], set[str](), ""
     try:
         records = source.newest(10 * _MOST_RUNS, wanted, undelivered=True)
+        settled = source.settled(reports)
     except OSError as error:  # the reports are shown anyway
         problem = f"The outbox cannot be read: {error}"
-    if dag_id is None:
+    if not dag_id:
         reports = [report for report in reports if may_look(report.key.dag_id)]
         records = [record for record in records if may_look(record.key.dag_id)]
-    rows = _run_rows(reports, records)
-    title = "Spark lineage" if dag_id is None else f"Spark lineage of {dag_id}"
-    empty = "No task has reported lineage yet, and the outbox is empty." if not rows else ""
-    more = f"The newest {_MOST_RUNS} runs." if len(rows) > _MOST_RUNS else empty
-    graph, drawn = (None, "") if dag_id is None else _latest_graph(dag_id, rows, source)
-    notes = [note for note in (problem, more, drawn) if note]
-    return _page(graph, Frame(title, Attempts("Runs", rows[:_MOST_RUNS], more=" ".join(notes)), below=True))
+    runs = _runs(reports, records, settled)
+    graph, drawn = _latest_graph(runs, source) if dag_id else (None, "")
+    runs = [run for run in runs if state in ("", run.state)]
+    empty = "" if runs else "There is no such run."
+    if not (reports or records):
+        empty = "No task has reported lineage yet, and the outbox is empty."
+    more = f"The newest {_MOST_RUNS} runs." if len(runs) > _MOST_RUNS else empty
+    runs = runs[:_MOST_RUNS]
+    states = source.run_states([run.key for run in runs])
+    columns = ("DAG", "run", "Airflow", "lineage", "in / out", "reason", "when (UTC)")
+    filters = {"dag_id": ("all DAGs", dag_id, sorted(readable)), "state": ("all states", state, _WORST_FIRST)}
+    notes = " ".join(note for note in (problem, more, drawn) if note)
+    rows = [run.row(states.get(run.key, "")) for run in runs]
+    attempts = Attempts("Runs", columns, rows, more=notes, filters=filters)
+    return _page(graph, Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
 
 
 def _may_look(request: Request, user: Any, dag_id: str) -> bool:
@@ -155,43 +184,79 @@ def _may_look(request: Request, user: Any, dag_id: str) -> bool:
     return True
 
 
-def _latest_graph(dag_id: str, rows: Sequence[AttemptRow], source: LineageSource) -> tuple[Graph | None, str]:
+@dataclass(slots=True)
+class _Run:
+    """Lineage of a DAG run in a list.
+
+    :param key: DAG and run.
+    """
+
+    key: tuple[str, str]
+    states: set[str] = field(default_factory=set)
+    inputs: set[str] = field(default_factory=set)
+    outputs: set[str] = field(default_factory=set)
+    reasons: dict[str, None] = field(default_factory=dict)
+    time: int = 0
+
+    @property
+    def state(self) -> str:
+        return next(state for state in _WORST_FIRST if state in self.states)
+
+    def add(self, state: str, attempts: Iterable[AttemptRecord | TaskReport], reported: TaskReport | None) -> None:
+        self.states.add(state)
+        self.time = max(self.time, *(attempt.created_ms for attempt in attempts))
+        if reported is not None:
+            self.inputs.update(reported.report.get("inputs") or ())
+            self.outputs.update(reported.report.get("outputs") or ())
+        self.reasons |= dict.fromkeys(_why(state, attempts))
+
+    def row(self, airflow_state: str) -> AttemptRow:
+        return AttemptRow(
+            self.key,
+            (airflow_state, self.state),
+            f"{len(self.inputs)}\u00a0/\u00a0{len(self.outputs)}",
+            tuple(self.reasons)[:_REASONS],
+            self.time,
+            link=f"run?{_query(Scope(*self.key))}",
+        )
+
+
+def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[str, ...]:
+    """Return the reasons of a state; none of lineage that is delivered."""
+    if state == "delivered":
+        return ()
+    reasons = dict.fromkeys(reason for attempt in attempts for reason in attempt.reasons)
+    return tuple(reasons) if reasons and state != "unknown" else tuple(filter(None, [_WHY.get(state)]))
+
+
+def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[Graph | None, str]:
     """Return the lineage of a DAG's newest run with proposals in the outbox, and a sentence that names the run."""
-    for row in rows[:_LOOKED_AT]:
-        run_id = parse_qs(row.link.partition("?")[2])["run_id"][0]
+    for run in runs[:_LOOKED_AT]:
         try:
-            records = source.records(Scope(dag_id, run_id))
+            records = source.records(Scope(*run.key))
         except OSError:
             break
         graph = build_graph(proposal for record in records for proposal in record.proposals)
         if graph.jobs or graph.roots:
-            return graph, f"The drawing is of {run_id}."
+            return graph, f"The drawing is of {run.key[1]}."
     return None, ""
 
 
-def _run_rows(reports: Iterable[TaskReport], records: Sequence[AttemptRecord]) -> list[AttemptRow]:
-    """Return a row for each run, newest first."""
-    undelivered = {record.key.instance for record in records}
-    found: list[AttemptRecord | TaskReport] = [*records]
-    found += [reported for reported in reports if reported.key.instance not in undelivered]
-    runs: dict[tuple[str, str], list[AttemptRecord | TaskReport]] = {}
-    for attempt in found:
-        runs.setdefault((attempt.key.dag_id, attempt.key.run_id), []).append(attempt)
-    rows = []
-    for (dag_id, run_id), attempts in runs.items():
-        states = Counter(attempt.state for attempt in attempts)
-        reasons = dict.fromkeys(reason for attempt in attempts for reason in attempt.reasons)
-        rows.append(
-            AttemptRow(
-                f"{dag_id}  {run_id}",
-                next((state for state in _WORST_FIRST if states[state]), "delivered"),
-                ", ".join(f"{count} {state}" for state, count in sorted(states.items())),
-                tuple(reasons)[:_REASONS],
-                max(attempt.created_ms for attempt in attempts),
-                link=f"run?{_query(Scope(dag_id, run_id))}",
-            )
-        )
-    return sorted(rows, key=lambda row: -(row.time or 0))
+def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str]) -> list[_Run]:
+    """Return the runs, newest first."""
+    undelivered: dict[str, list[AttemptRecord]] = {}
+    for record in records:
+        undelivered.setdefault(record.key.instance, []).append(record)
+    reported = {report.key.instance: report for report in reports}
+    runs: dict[tuple[str, str], _Run] = {}
+    for instance in reported.keys() | undelivered.keys():
+        report, waiting = reported.get(instance), undelivered.get(instance, [])
+        attempts: list[AttemptRecord | TaskReport] = [*waiting, *([report] if report else [])]
+        states = {record.state for record in waiting} or {report.state(settled) if report else ""}
+        key = (attempts[0].key.dag_id, attempts[0].key.run_id)
+        worst = next(state for state in _WORST_FIRST if state in states)
+        runs.setdefault(key, _Run(key)).add(worst, attempts, report)
+    return sorted(runs.values(), key=lambda run: -run.time)
 
 
 def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
@@ -210,7 +275,11 @@ def _show_task(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Respon
 def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> Response:
     reports = source.reports([scope.dag_id], scope)
     records = source.records(scope)
-    rows = [*_record_rows(records, scope), *_report_rows(reports, records, scope)]
+    run = (scope.dag_id, scope.run_id)
+    if not (reports or records or source.run_states([run])):
+        unknown = Attempts("Delivery", (), (), more=f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}.")
+        return _page(None, Frame(title, unknown), 404)
+    rows = [*_record_rows(records, reports, scope), *_report_rows(reports, records, source.settled(reports), scope)]
     query = _query(scope)
     states = {record.state for record in records}
     actions = []
@@ -222,7 +291,8 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     more = (
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
-    attempts = Attempts("Delivery", rows, actions, _token(user) if may_edit else "", more)
+    columns = ("attempt", "lineage", "content", "reason", "when (UTC)")
+    attempts = Attempts("Delivery", columns, rows, actions, _token(user) if may_edit else "", more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
@@ -256,29 +326,28 @@ def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) 
     )
 
 
-def _record_rows(records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
-    return [
-        AttemptRow(
-            f"{_task_name(record.key.task_id, record.key.map_index)} try {record.key.try_number}"
-            if record.key.task_id
-            else "end of the DAG run",
-            record.state,
-            f"{counted(record.count, 'proposal')} for {record.connection}"
-            if record.state != "unfinished"
-            else f"events that are not converted, for {record.connection}",
-            record.reasons,
+def _record_rows(records: Iterable[AttemptRecord], reports: Iterable[TaskReport], scope: Scope) -> Iterator[AttemptRow]:
+    reported = {report.key.instance: report for report in reports if report.was_pending}
+    for record in records:
+        key, report = record.key, reported.get(record.key.instance)
+        name = f"{_task_name(key.task_id, key.map_index)} try {key.try_number}" if key.task_id else "end of the DAG run"
+        content = counted(record.count, "proposal") if record.state != "unfinished" else "events"
+        yield AttemptRow(
+            (name,),
+            (record.state,),
+            f"{content} for {record.connection}",
+            _why(record.state, [record, *([report] if report else [])]),
             record.created_ms,
             raw=f"proposals?{_query(scope)}" if record.proposals else "",
         )
-        for record in records
-    ]
 
 
-def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], scope: Scope) -> list[AttemptRow]:
+def _report_rows(
+    reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str], scope: Scope
+) -> Iterator[AttemptRow]:
     states: dict[str, set[str]] = {}
     for record in records:
         states.setdefault(record.key.instance, set()).add(record.state)
-    rows = []
     for reported in reports:
         report, task = reported.report, (reported.key.task_id, reported.key.map_index)
         counts = [
@@ -287,16 +356,13 @@ def _report_rows(reports: Iterable[TaskReport], records: Iterable[AttemptRecord]
             counted(len(report.get("outputs") or ()), "output"),
             counted(report.get("proposals", 0), "proposal"),
         ]
-        known = states.get(reported.key.instance, set()) - {"unfinished"}
-        # In a report with lineage, the reason explains why it was not delivered when the task ended.
-        outdated = known == {"delivered"} and reported.has_lineage
-        notes = (*(() if outdated else reported.reasons), *map(str, report.get("warnings") or ()))
-        state = "reported" if known else reported.state
+        known, state = states.get(reported.key.instance, set()), reported.state(settled)
+        if known - {"delivered"} or state in known:
+            state = ""  # the rows of its entries have it
+        notes = (*(_why(state, [reported]) if state else ()), *map(str, report.get("warnings") or ()))
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
-        rows.append(
-            AttemptRow(f"report of {_task_name(*task)}", state, ", ".join(counts), notes, reported.created_ms, link)
-        )
-    return rows
+        name = f"report of {_task_name(*task)}"
+        yield AttemptRow((name,), (state,), ", ".join(counts), notes, reported.created_ms, link)
 
 
 def _task_name(task_id: str, map_index: int) -> str:
@@ -310,10 +376,10 @@ def _query(scope: Scope) -> str:
     return urlencode(parts)
 
 
-def _page(graph: Any, frame: Frame) -> Response:
+def _page(graph: Any, frame: Frame, status: int = 200) -> Response:
     policy = f"{page_policy(frame)}; frame-ancestors 'self'"
     headers = {**_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"}
-    return Response(render_page(graph, frame=frame), media_type="text/html; charset=utf-8", headers=headers)
+    return Response(render_page(graph, frame=frame), status, headers, "text/html; charset=utf-8")
 
 
 def _download(scope: _ScopeDep, source: _SourceDep) -> Response:

@@ -19,15 +19,15 @@ from airflow_provider_spark_datahub.visualization.names import (
     harmless_lines,
 )
 
-_TITLE_SIZE, _NOTE_SIZE = 13.0, 11.0
+_TITLE_SIZE, _NOTE_SIZE = 13.0, 12.0
 """Font sizes of the two lines of a box, in pixels."""
 
 DATASET_HEIGHT, _JOB_HEIGHT = 44.0, 40.0
 """Heights of boxes, in pixels: of a dataset without its columns."""
 COLUMN_HEIGHT = 17.0
-_COLUMN_SIZE = 11.0
+_COLUMN_SIZE = 12.0
 _PADDING = 30.0
-_LEAST_WIDTH, _MOST_WIDTH = 96.0, 264.0
+_LEAST_WIDTH, _MOST_WIDTH = 112.0, 264.0
 _WIDEST = 1.05
 _EMS = {
     **dict.fromkeys("ijl.,:;'|! ", 0.38),

@@ -9,8 +9,8 @@ import base64
 import hashlib
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import cache, partial
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg, template
-from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, TreeItem
+from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, RunKind, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
     Box,
@@ -31,8 +31,8 @@ from airflow_provider_spark_datahub.visualization.network import (
 )
 
 _SHOWN_PROBLEMS = 200
-_STATES = "SUCCESS FAILURE UP_FOR_RETRY SKIPPED RUNNING COMPLETE delivered quarantined pending unfinished complete none"
-"""States with a style of their own: of runs, and of attempts."""
+_STATES = "SUCCESS FAILURE UP_FOR_RETRY RUNNING delivered quarantined pending unfinished success failed running"
+"""States with a style of their own: of runs, of lineage, and Airflow's."""
 _OPEN_TABLES = 6
 """Tables are open at first if there are at most this many."""
 _MOST_JOBS = 6
@@ -45,17 +45,17 @@ _JOINT = re.compile(r"[./_,]+(?=.)")
 class AttemptRow:
     """Row of an attempt, or of a run with several of them.
 
-    :param name: of the task and its attempt, or of the run.
-    :param state: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word.
+    :param names: of the task and its attempt, or of the DAG and the run; a cell each.
+    :param states: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word; a cell each.
     :param facts: counts and the connection, in a few words.
     :param notes: reasons and warnings, one sentence each.
     :param time: in milliseconds since 1970 UTC.
-    :param link: a relative URL.
+    :param link: a relative URL, of the last name.
     :param raw: a relative URL of the proposals.
     """
 
-    name: str
-    state: str
+    names: tuple[str, ...]
+    states: tuple[str, ...]
     facts: str = ""
     notes: tuple[str, ...] = ()
     time: int | None = None
@@ -81,32 +81,35 @@ class Action:
 class Attempts:
     """Section with a table of attempts, or of runs, and what can be done with them.
 
+    :param columns: the heading of each column.
     :param token: sent with each action.
     :param more: a sentence below the table.
+    :param filters: by the name of a parameter of the page's address: what it is without a value, its value, and the
+        values to choose from.
     """
 
     heading: str
+    columns: Sequence[str]
     rows: Sequence[AttemptRow]
     actions: Sequence[Action] = ()
     token: str = ""
     more: str = ""
+    filters: Mapping[str, tuple[str, str, Sequence[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Additions of a server to the page.
 
-    :param title: in place of the page's own.
+    :param title: in place of the page's own; only of the window, since the server shows one.
     :param script: runs in addition to the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence.
-    :param below: whether the attempts are below the drawing, not above it.
     """
 
     title: str = ""
     attempts: Attempts | None = None
     script: str = ""
     empty: str = ""
-    below: bool = False
 
 
 def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = None) -> str:
@@ -157,7 +160,7 @@ def _template() -> Template:
         first_of=_first_of,
         duration=format_duration,
     )
-    page.globals.update(known_states=_STATES.split(), longest_state=_LONGEST_STATE, is_web=_is_web)
+    page.globals.update(known_states=_STATES.split(), longest_state=_LONGEST_STATE, link_of=_link)
     page.globals.update(most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
     page.globals.update(most_upstreams=MOST_UPSTREAMS, most_jobs=_MOST_JOBS)
     return page
@@ -166,13 +169,13 @@ def _template() -> Template:
 def page_policy(frame: Frame | None = None) -> str:
     """Return the content security policy of the page: its own styles and scripts, and no other resource.
 
-    With a frame that has a script, the script may also send requests to the page's own server.
+    With a frame, its script may also send requests to the page's own server, and so may its filters.
     """
     script = frame.script if frame else ""
     scripts = " ".join(map(_digest, filter(None, (read_asset("page.js"), script))))
-    policy = (
-        f"default-src 'none'; style-src {_digest(_styles())}; script-src {scripts}; base-uri 'none'; form-action 'none'"
-    )
+    forms = "'self'" if frame and frame.attempts and frame.attempts.filters else "'none'"
+    policy = f"default-src 'none'; style-src {_digest(_styles())}; script-src {scripts}; base-uri 'none'"
+    policy += f"; form-action {forms}"
     return f"{policy}; connect-src 'self'" if script else policy
 
 
@@ -215,12 +218,18 @@ def _tree(graph: Graph) -> Iterator[tuple[TreeItem, bool] | None]:
         waiting += [None, *reversed(children)] if children else []
 
 
-def _is_web(url: str) -> bool:
-    """Return whether a link leads to a web page; any other link might run a script, or hide where it leads."""
+def _link(run: RunNode) -> str:
+    """Return the web page of a run, or nothing: any other link might run a script, or hide where it leads.
+
+    The page of a Spark driver, which is at the root of its host, ends with its application.
+    """
+    url = run.external_url or ""
     try:
-        return url.isprintable() and urlsplit(url).scheme in ("http", "https")
+        scheme, _, path, *_ = urlsplit(url)
     except ValueError:
-        return False
+        return ""
+    is_gone = run.kind is RunKind.APPLICATION_RUN and path in ("", "/") and run.state != "RUNNING"
+    return url if url.isprintable() and scheme in ("http", "https") and not is_gone else ""
 
 
 def _breakable(name: str) -> str:

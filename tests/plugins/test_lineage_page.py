@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from airflow.api_fastapi.app import create_auth_manager
@@ -39,6 +41,10 @@ class Source(LineageSource):
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self.reported: list[TaskReport] = []
+        self.states = {("shop", "manual__1"): "failed"}
+
+    def run_states(self, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        return {run: state for run, state in self.states.items() if run in runs}
 
     def reports(
         self,
@@ -136,6 +142,50 @@ def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestCli
     page = client.get("run", params=RUN).text
     assert "DataHub is down" not in page
     assert ">cut<" in page
+
+
+def rows(page: str) -> list[list[str]]:
+    """Return the words of each cell of the attempts or runs, by row."""
+    found = re.findall("<tr>(.*?)</tr>", page.partition('id="attempts"')[2], re.DOTALL)
+    cells = [re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL) for row in found]
+    return [[" ".join(re.sub("<.*?>", " ", cell).split()) for cell in row] for row in cells]
+
+
+def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, source: Source) -> None:
+    sign_in(client, "viewer")
+    down = {"inputs": ["raw", "rates"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down"}
+    entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
+    source.reported = [TaskReport(KEY, down, 2**42), TaskReport(replace(KEY, run_id="elsewhere"), down, 2**41)]
+    elsewhere = ["shop", "elsewhere", "", "unknown", "2 / 1"]
+    (_, first, second) = rows(client.get("runs").text)
+    assert first[:6] == ["shop", "manual__1", "failed", "pending", "2 / 1", "DataHub is down"]
+    assert second[:5] == elsewhere
+    assert rows(client.get("run", params=RUN).text)[1][1:4] == ["pending", "1 proposal for sink proposals", first[5]]
+    entry.settle(Delivery(1), [proposal])
+    (_, first, second) = rows(client.get("runs").text)
+    assert first[:6] == ["shop", "manual__1", "failed", "delivered", "2 / 1", ""]
+    assert second[:5] == elsewhere
+    assert [row[1] for row in rows(client.get("run", params=RUN).text)] == ["lineage", "delivered", ""]
+    for chosen in (
+        {"state": "delivered"},
+        {"dag_id": "shop", "state": "delivered"},
+        {"state": "delivered", "dag_id": ""},
+    ):
+        assert [row[1] for row in rows(client.get("runs", params=chosen).text)] == ["run", "manual__1"], chosen
+    assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
+
+
+def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(client: TestClient, source: Source) -> None:
+    reads = {"Accept": "text/html,*/*"}
+    answer = client.get("run", params={**RUN, "run_id": "a b"}, headers=reads, follow_redirects=False)
+    assert answer.status_code == 307
+    login, _, back = answer.headers["location"].partition("?next=")
+    assert login == "/api/v2/auth/login"
+    assert unquote(back) == "/airflow/spark-datahub/run?dag_id=shop&run_id=a+b"
+    sign_in(client, "viewer")
+    answer = client.get("run", params={**RUN, "run_id": "<b>"}, headers=reads)
+    assert answer.status_code == 404
+    assert "Airflow has no run &lt;b&gt; of the DAG shop." in answer.text
 
 
 def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> None:

@@ -72,8 +72,21 @@ const picture = () => {
   };
 };
 
-// What the window cuts at its sides.
+// The boxes that can be seen without scrolling the drawing, and the height of the smallest letters in it.
+const boxesInView = () => {
+  const view = document.querySelector(".view").getBoundingClientRect();
+  return all(".box").filter((box) => {
+    const {left, right, top, bottom} = box.getBoundingClientRect();
+    return left >= view.left - 1 && right <= view.right + 1 && top >= view.top - 1 && bottom <= view.bottom + 1;
+  }).map((box) => box.querySelector(".title").textContent);
+};
+const smallestLabel = () => {
+  const svg = document.querySelector("svg.network"), scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  return Math.min(...all("text", svg).map((text) => parseFloat(getComputedStyle(text).fontSize))) * scale;
+};
+
+// What the window cuts at its sides; the drawing scrolls.
 const clipped = () => all("main *, header *").filter((part) => {
   const {left, right, width, height} = part.getBoundingClientRect();
-  return part.checkVisibility() && width && height && !part.matches(".skip") && (left < -1 || right > innerWidth + 1);
+  return part.checkVisibility() && width && height && !part.matches(".skip") && !part.closest(".view svg") && (left < -1 || right > innerWidth + 1);
 }).map((part) => `${part.tagName} ${part.id || part.getAttribute("class")} ${part.textContent.slice(0, 40)}`);

@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, build_graph, render_page
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
-from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, dataset, event, lineage
+from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, application_run, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 STEERING = {"\u202e", "\x00", "\x1b", "\ud800"}
@@ -132,8 +132,10 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 def test_words_of_a_server_are_text() -> None:
     name = "".join(HOSTILE)
-    row = AttemptRow(name, name, name, (name,), 0, "task?a=%22&b=1", "proposals?a=1")
-    attempts = Attempts("Delivery", [row], [Action("Deliver now", "deliver?a=1", "Delivering …")], "token", more=name)
+    row = AttemptRow((name,), (name,), name, (name,), 0, "task?a=%22&b=1", "proposals?a=1")
+    attempts = Attempts(
+        "Delivery", ["attempt"], [row], [Action("Deliver now", "deliver?a=1", "Delivering …")], "token", more=name
+    )
     for graph in (None, build_graph([])):
         page = render_page(graph, frame=Frame(name, attempts, empty=name))
         found = Reader(page)
@@ -151,6 +153,28 @@ def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
     ]
     outside = [link for link in read([*hostile, good, *hidden]).attributes("href") if not link.startswith("#")]
     assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
+
+
+@pytest.mark.parametrize(("url", "ended", "linked"), [
+    ("http://10.0.0.7:4040", False, True),
+    ("http://10.0.0.7:4040", True, False),
+    ("http://resource-manager:8088/proxy/application_1_1/", True, True),
+])  # fmt: skip
+def test_the_page_of_a_driver_is_linked_while_it_lives(url: str, ended: bool, linked: bool) -> None:
+    run = "urn:li:dataProcessInstance:app"
+    properties = Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", {"externalUrl": url})
+    proposals = [*application_run(run, "build"), properties, event(run, 1)]
+    links = read([*proposals, *([event(run, 2, "SUCCESS", lasted=1)] if ended else [])]).attributes("href")
+    assert (url in links) is linked
+
+
+def test_the_columns_of_a_table_are_counted_only_if_all_are_known() -> None:
+    raw, orders = dataset("raw"), dataset("orders")
+    pairs = [(f"{orders}#{name}", [f"{raw}#{name}"], "DIRECT:IDENTITY") for name in ("id", "total")]
+    schema = {"fields": [{"fieldPath": name, "nativeDataType": "int"} for name in ("id", "total", "note")]}
+    text = read([lineage("job", [raw], [orders], pairs), Proposal("dataset", orders, "schemaMetadata", schema)]).text
+    assert "raw 2 of its columns take part · read by job" in text
+    assert "orders 3 columns · written by job" in text
 
 
 def test_skipped_proposals_are_reported() -> None:

@@ -805,6 +805,11 @@ class OutboxRecords:
                 break
         return records
 
+    def settled(self) -> set[str]:
+        """Return the hashes of the task instances with a receipt."""
+        found = map(Naming.RECEIPT.fullmatch, self._outbox.storage.names(Folder.RECEIPTS))
+        return {match[6] for match in found if match and not match[0].endswith(Naming.PART_SUFFIX)}
+
     def _found(self, folders: Iterable[str]) -> Iterator[tuple[int, str, str]]:
         """Yield when each record was made, its task instance (of a delivered one, the hash alone), and its path."""
         for folder in folders:

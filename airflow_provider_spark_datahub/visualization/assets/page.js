@@ -135,7 +135,7 @@
   const listColumns = (key) => {
     const { x, y, width } = places.get(key), list = make("g", { class: "columns" }), found = columnRows.get(key);
     list.append(make("path", { class: "rule", d: `M${x + 5},${y + HEAD - 2}H${x + width}` }));
-    const most = Math.floor((width - 26) / 6.6), shortened = (name) => name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    const most = Math.floor((width - 26) / 7.2), shortened = (name) => name.length > most ? `${name.slice(0, most - 1)}…` : name;
     found.slice(0, MOST_ROWS).forEach((row, number) => {
       const text = make("text", { class: "column", x: x + 14, y: y + HEAD + (number + 0.5) * ROW + 4, "data-column": row.id }, shortened(nameOf(row)));
       text.addEventListener("click", (event) => { event.preventDefault(); event.stopPropagation(); traceColumn(row); });
@@ -304,7 +304,10 @@
       hits = [...inTables.map((table) => table.id), ...inJobs.map(([key]) => key), ...inColumns];
       const counts = [[inTables, "table"], [inJobs, "job"], [inColumns, "column"]].filter(([list]) => list.length);
       found.textContent = counts.map(([list, name]) => counted(list.length, name)).join(", ") || "Nothing has this name.";
-      if (hits.length) found.textContent += ". Enter traces the first, then the next.";
+      if (hits.length) {
+        found.textContent += ". Enter traces the first, then the next.";
+        reveal(typeof hits[0] === "string" ? hits[0] : tableOf(hits[0].id));
+      }
     }
     show();
   };
@@ -344,8 +347,6 @@
     view.scrollLeft = left * scale - x;
     view.scrollTop = top * scale - y;
   };
-  // A narrow window shows the whole width; what is lower is a scroll away.
-  const fitWidth = () => zoom(Math.min(1, (view.clientWidth - 2) / width));
   const fit = (least) => zoom(Math.max(least, Math.min(1, (view.clientWidth - 2) / width,
     Math.max(view.clientHeight, window.innerHeight * 0.6) / height)));
   const act = { "zoom-in": () => zoom(scale * 1.25), "zoom-out": () => zoom(scale / 1.25), "zoom-all": () => fit(0),
@@ -381,5 +382,12 @@
     if (moved) { event.preventDefault(); event.stopPropagation(); moved = false; }
   }, true);
   view.addEventListener("dragstart", (event) => event.preventDefault());
-  if (window.innerWidth < 600) fitWidth(); else fit(0.6);
+  // The first view shows everything, or else, with labels of 11 pixels, what is made in the end.
+  fit(0.92);
+  const made = [...boxSteps.back.keys()].filter((key) => key.startsWith("d") && !boxSteps.on.has(key))
+    .sort((one, other) => places.get(one).y - places.get(other).y);
+  if (made.length) {
+    reveal(made[made.length >> 1]);
+    view.scrollLeft += boxes.get(made[made.length >> 1]).getBoundingClientRect().right + 24 - view.getBoundingClientRect().right;
+  }
 })();
