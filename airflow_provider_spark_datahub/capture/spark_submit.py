@@ -276,6 +276,7 @@ _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 # org.apache.spark.SparkContext, which stops its listeners in between
 _STOPPING, _STOPPED = "SparkContext is stopping with exitCode", "Successfully stopped SparkContext"
 _SHUTDOWN = "Invoking stop() from shutdown hook"
+_LOG_LINE = re.compile(r"[\d/:. -]+ (TRACE|DEBUG|INFO|WARN) ")
 _HANG_SECONDS = 10.0
 """Time after which a Spark that has not stopped hangs."""
 
@@ -284,7 +285,7 @@ class DriverOutput:
     """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener missed or broke.
 
     :ivar missed: ids of the missed executions, as in Spark's UI.
-    :ivar last_line: the last line that is not empty.
+    :ivar last_line: the last line that is not empty, nor of a log about less than an error.
     """
 
     def __init__(self) -> None:
@@ -299,7 +300,8 @@ class DriverOutput:
         """Yield the lines unchanged."""
         for line in lines:
             if isinstance(line, str) and line.strip():
-                self.last_line = line.strip()
+                if not _LOG_LINE.match(line):  # Spark logs how it stops
+                    self.last_line = line.strip()
                 self._watch(line)
             yield line
 

@@ -342,8 +342,10 @@ class TaskLineage:
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
         self.guarded("finding orphans of", self.attempt.earlier.handle_orphans, costs_lineage=False)
-        self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED))
-        return self.attempt.earlier.to_deliver(self.remembered(_AWAITS_RETRY))
+        # The first job of the first attempt would only learn, by a 404 each, that nothing is remembered.
+        may_know = self.attempt.task_attempt.key.try_number > 1 or self._before is not None
+        self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED) if may_know else None)
+        return self.attempt.earlier.to_deliver(self.remembered(_AWAITS_RETRY) if may_know else None)
 
     @gc_paused()
     def _inject(self) -> AbstractContextManager[None] | None:

@@ -220,7 +220,7 @@ class EndedAttempt:
     # -- the report
 
     def _why_no_events(self, collected: CollectionReport) -> str:
-        job, output = self._lineage.job, self._lineage.driver_output
+        job = self._lineage.job
         if collected.outcome is not Outcome.MISSING:
             return collected.sentence
         if job.driver_is_here is False and isinstance(job.events, Path):
@@ -234,13 +234,15 @@ class EndedAttempt:
         if self._lineage.listener_failure:
             return f"there is no event file: {self._lineage.listener_failure}"
         # The listener writes its first event when the application starts.
-        last = redact_text(output.last_line)[:LAST_LINE_CHARS]
-        said = f"; its last line: {last}" if last else ""
-        return f"the job failed before its Spark application started, so there are no events: {self.end.failure}{said}"
+        failure = self._lineage.report.failure
+        return f"the job failed before its Spark application started, so there are no events: {failure}"
 
     def _describe(self, collected: CollectionReport, conversion: Conversion, notes: Sequence[str]) -> None:
         lineage, report, diagnostics = self._lineage, self._lineage.report, conversion.diagnostics
         job, settings = lineage.job, lineage.job.settings
+        if self.end.failure:
+            last = redact_text(lineage.driver_output.last_line)[:LAST_LINE_CHARS]
+            report.failure = f"{self.end.failure}; its last line: {last}" if last else self.end.failure
         report.events = collected.events
         report.bad_events = collected.quarantined_count + collected.torn + diagnostics.rejected_events
         report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))

@@ -27,6 +27,7 @@ class LineageReport:
     :param stored: whether delivered proposals are stored; ``False`` if DataHub only accepted them for later.
     :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
     :param assets: URIs of Airflow's assets that get an event if the task succeeds.
+    :param failure: how Spark failed, with the last that the driver said; ``None`` if it did not.
     :param failed: a step of lineage failed; the events are kept and converted again later.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
     :param warnings: problems with this lineage.
@@ -47,6 +48,7 @@ class LineageReport:
     stored: bool | None = None
     forwarded: int | None = None
     assets: list[str] = field(default_factory=list)
+    failure: str | None = None
     failed: bool = False
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)

@@ -10,7 +10,6 @@ from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
-from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.flow import Glyphs, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import (
     MOST_UPSTREAMS,
@@ -134,15 +133,10 @@ class _Page:
         self.console.print(table, width=self.width, highlight=False)
 
     def notes(self) -> None:
-        unread = self.graph.unread
-        if self.graph.problems or unread:
+        if self.graph.problems:
             self.line([])
         for problem in self.graph.listed_problems(_SHOWN_PROBLEMS):
             self.line([("! ", "bold red"), (harmless(problem, self.encoding), "red")])
-        if unread:
-            parts = ", ".join(f"{name} {count}" for name, count in sorted(unread.items()))
-            text = f"{sum(unread.values())} of {counted(self.graph.read, 'proposal')} with other aspects: {parts}"
-            self.line([(harmless(text, self.encoding), "dim")])
 
 
 @dataclass(frozen=True, slots=True)

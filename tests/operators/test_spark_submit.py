@@ -430,6 +430,16 @@ def test_secrets_in_the_last_line_of_a_failed_job_are_redacted(spark: FakeSpark)
     assert "hunter2" not in reason
 
 
+def test_the_report_says_how_a_job_with_events_failed(spark: FakeSpark) -> None:
+    spark.prints(
+        "Traceback (most recent call last):\nValueError: no rate\n26/11/25 04:00:00 INFO Hook: Deleting /tmp/x\n"
+    )
+    spark.exits(1)
+    report = report_of(operator_with_lineage(spark), fails=AirflowException)
+    assert report["failure"] == "spark-submit ended with exit code 1; its last line: ValueError: no rate"
+    assert report["events"]
+
+
 def test_secrets_in_a_failure_before_spark_starts_are_redacted(
     spark: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:

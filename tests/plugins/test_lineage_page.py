@@ -136,12 +136,14 @@ def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestCli
     sign_in(client, "user")
     entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
     report = {"inputs": ["raw"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down", "warnings": ["cut"]}
+    report["failure"] = "ValueError: no rate"
     source.reported = [TaskReport(KEY, report, 2**42)]
     assert "DataHub is down" in client.get("run", params=RUN).text
     entry.settle(Delivery(1), [proposal])
     page = client.get("run", params=RUN).text
     assert "DataHub is down" not in page
     assert ">cut<" in page
+    assert ">ValueError: no rate<" in page
 
 
 def rows(page: str) -> list[list[str]]:
@@ -175,7 +177,7 @@ def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, so
     assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
 
 
-def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(client: TestClient, source: Source) -> None:
+def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(client: TestClient) -> None:
     reads = {"Accept": "text/html,*/*"}
     answer = client.get("run", params={**RUN, "run_id": "a b"}, headers=reads, follow_redirects=False)
     assert answer.status_code == 307

@@ -93,6 +93,9 @@ def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServer, browser: Chromium) -> None:
     assert status_of(f"{server.url}/spark-datahub/task?{TASK}") == 401
+    browser.driver.delete_all_cookies()
+    browser.driver.get(f"{server.url}/spark-datahub/task?{TASK}")
+    eventually(lambda: "/auth/login" in browser.driver.current_url)
     assert "Invalid" not in server.page_of("viewer", browser)
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert "You may look, but not deliver" in browser.find("#attempts").text
@@ -123,13 +126,19 @@ def test_airflow_shows_the_page_in_its_own_frame_and_colours(server: ApiServer, 
     browser.driver.switch_to.frame(browser.find("iframe"))
     eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
     # Beside the runs that other tests left in this Airflow; none of a DAG that it does not know.
-    listed = [run.text.split() for run in browser.driver.find_elements("css selector", "#attempts a")]
-    assert [*DAG_RUN.values()] in listed
+    listed = browser.driver.find_elements("css selector", "#attempts tr")
+    assert [*DAG_RUN.values()] in [[name.text for name in run.find_elements("css selector", "th")] for run in listed]
     assert "unknown_to_airflow" not in browser.find("#attempts").text
     task = urllib.parse.urlencode({**DAG_RUN, "task_id": "build_orders"})
     browser.run(f"location.assign('task?{task}')")
     eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
     assert browser.find("button[data-action]").text == "Deliver now"
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    assert browser.run(top, "svg .box") < 200 < browser.run(top, "#attempts")
+    browser.run("location.assign('run?dag_id=daily_sales&run_id=gone')")
+    eventually(lambda: "Airflow has no run gone of the DAG daily_sales." in browser.find("body").text)
+    browser.run(f"location.assign('task?{task}')")
+    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
     browser.driver.switch_to.default_content()
     browser.picture("airflow", 850)
     # Someone who chooses Airflow's dark colours on a light system gets both in the dark.
@@ -140,5 +149,12 @@ def test_airflow_shows_the_page_in_its_own_frame_and_colours(server: ApiServer, 
     browser.run(f"location.assign('task?{task}')")
     eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
     assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches")
+    ours = browser.run("return getComputedStyle(document.body).backgroundColor")
     browser.driver.switch_to.default_content()
     browser.picture("airflow-dark", 850)
+    airflow = "return getComputedStyle(document.body).backgroundColor"
+    # Airflow's is in OKLCH; a canvas makes a colour of the screen of it.
+    pixel = f"""const [c] = [document.createElement("canvas").getContext("2d")];
+        c.fillStyle = (() => {{ {airflow} }})(); c.fillRect(0, 0, 1, 1);
+        const [r, g, b] = c.getImageData(0, 0, 1, 1).data; return `rgb(${{r}}, ${{g}}, ${{b}})`"""
+    assert browser.run(pixel) == ours
