@@ -115,7 +115,7 @@ alerts: ## the alerts of docs/alerts, checked and tested by Prometheus' promtool
 
 .PHONY: screenshots
 screenshots: dev ## the pictures of docs/screenshots anew, taken by tests in a real Chromium, one of them in a real Airflow
-	@SCREENSHOTS="$(CURDIR)/docs/screenshots" $(TEST_ENV) $(BIN)/python -m pytest -q -k "light_and_dark or page_of_airflow" \
+	@SCREENSHOTS="$(CURDIR)/docs/screenshots" $(TEST_ENV) $(BIN)/python -m pytest -q -k "light_and_dark or frame_and_colours" \
 	    tests/visualization/test_browser.py tests/system/test_lineage_page.py
 
 .PHONY: docs-release

@@ -283,10 +283,12 @@ def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str], *, of_task:
 def _run_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
     inputs = {*attempt.read_before, *chain.from_iterable(job.lineage.inputs for job in jobs)}
     outputs = {*attempt.written_before, *chain.from_iterable(job.lineage.outputs for job in jobs)}
-    return [
+    proposals = [
         Proposal(KIND, attempt.urn, "dataProcessInstanceInput", {"inputs": sorted(inputs)}),
         Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": sorted(outputs)}),
     ]
+    # An attempt that failed before it read or wrote leaves what an earlier one read and wrote.
+    return [proposal for proposal in proposals if attempt.result == "SUCCESS" or any(proposal.aspect.values())]
 
 
 def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:

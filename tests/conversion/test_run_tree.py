@@ -171,6 +171,15 @@ def test_an_ended_attempt_has_its_result(result: AttemptResult) -> None:
     assert find(found, "dataJobInputOutput").change_type == ("UPSERT" if result == "SUCCESS" else "PATCH")
 
 
+@pytest.mark.parametrize(("result", "sent"), [("SUCCESS", True), ("UP_FOR_RETRY", False), ("FAILURE", False)])
+def test_a_failure_before_the_first_read_leaves_the_datasets_of_earlier_attempts(
+    result: AttemptResult, sent: bool
+) -> None:
+    found = ended(result).proposals([])
+    for side in ("Input", "Output"):
+        assert bool(find_all(found, f"dataProcessInstance{side}")) is sent, side
+
+
 @cases("run_tree")
 def test_a_failed_or_incomplete_attempt_only_adds_edges(
     result: AttemptResult, complete: bool, change_types: list[str]
