@@ -149,12 +149,5 @@ def test_airflow_shows_the_page_in_its_own_frame_and_colours(server: ApiServer, 
     browser.run(f"location.assign('task?{task}')")
     eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
     assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches")
-    ours = browser.run("return getComputedStyle(document.body).backgroundColor")
     browser.driver.switch_to.default_content()
     browser.picture("airflow-dark", 850)
-    airflow = "return getComputedStyle(document.body).backgroundColor"
-    # Airflow's is in OKLCH; a canvas makes a colour of the screen of it.
-    pixel = f"""const [c] = [document.createElement("canvas").getContext("2d")];
-        c.fillStyle = (() => {{ {airflow} }})(); c.fillRect(0, 0, 1, 1);
-        const [r, g, b] = c.getImageData(0, 0, 1, 1).data; return `rgb(${{r}}, ${{g}}, ${{b}})`"""
-    assert browser.run(pixel) == ours

@@ -387,7 +387,10 @@
   const made = [...boxSteps.back.keys()].filter((key) => key.startsWith("d") && !boxSteps.on.has(key))
     .sort((one, other) => places.get(one).y - places.get(other).y);
   if (made.length) {
-    reveal(made[made.length >> 1]);
-    view.scrollLeft += boxes.get(made[made.length >> 1]).getBoundingClientRect().right + 24 - view.getBoundingClientRect().right;
+    const middle = made[made.length >> 1];
+    reveal(middle);
+    const beside = made.filter((key) => places.get(key).x === places.get(middle).x);
+    view.scrollLeft += 24 - view.getBoundingClientRect().right
+      + Math.max(...beside.map((key) => boxes.get(key).getBoundingClientRect().right));
   }
 })();
