@@ -56,7 +56,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "capture_columns_from_sql": True,
         "enhanced_merge_into_extraction": True,
         "max_string_length": 5000,
-        "capture_lost_executions": True,
     },
     "renamed": {
         **MATERIALIZED,

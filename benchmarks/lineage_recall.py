@@ -34,7 +34,7 @@ HEADINGS = (
 
 def converted(recording: str, source: str) -> Conversion:
     """Convert a recording from its events, with its event log, or from the log alone."""
-    converter = Converter(settings(capture_from_event_log=source == "log", capture_streaming=source != "events"))
+    converter = Converter(settings())
     for line in recorded("events", recording) if source != "log" else ():
         converter.add(line)
     for event in log_events(recording) if source != "events" else ():

@@ -1,7 +1,7 @@
 """A Structured Streaming job: its query is a DataJob of its own, with the files that it reads and the folder it fills.
 
-OpenLineage alone does not report the files that a streaming query writes; with ``capture_streaming``, Spark's own event
-log does. A query that never ends is in DataHub a minute after its start, with ``emit_periodically``. Needs the
+OpenLineage alone does not report the files that a streaming query writes; Spark's own event log, which is read by
+default, does. A query that never ends is in DataHub a minute after its start, with ``emit_periodically``. Needs the
 connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of orders in ``arrivals/`` there.
 """
 
@@ -29,6 +29,5 @@ with DAG(
         application_args=[os.environ.get("SHOP_LAKE", "/tmp/shop")],
         conn_id="spark_default",
         datahub_conn_id="datahub_default",
-        lineage={"capture_streaming": True},
         emit_periodically=60,
     )

@@ -245,9 +245,9 @@ _HEAD_LINES = 8
 _MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Longer lines are skipped and never held in memory."""
 _TEXT_CHARS = 16 * 1024
-"""How much is kept of a description, a plan or an exception."""
+"""How much is kept of a text."""
 _PLAN_CHARS = 1024 * 1024
-"""Likewise if plans are read: the last node of a large plan names what the query writes."""
+"""Likewise of a plan: the last node of a large plan names what the query writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,6 @@ class EventLog:
     ``SparkListenerApplicationStart``. Counts and problems are final after the iteration, which raises no error.
 
     :param application_ids: applications whose logs are read; ``None`` for all.
-    :param reads_plans: keep the plans of large queries whole.
     :param deadline: returns ``True`` when the time is up; called between lines.
     :param attempt: reads only logs with this value of :data:`ATTEMPT_PROPERTY`; ``None`` for all.
     :ivar logs: applications whose logs were found.
@@ -285,7 +284,6 @@ class EventLog:
         folder: LogPlace,
         *,
         application_ids: Collection[str] | None = None,
-        reads_plans: bool = False,
         max_event_bytes: int = _MAX_EVENT_BYTES,
         deadline: Callable[[], bool] = lambda: False,
         attempt: str | None = None,
@@ -295,7 +293,7 @@ class EventLog:
         self.problems: list[str] = []
         self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
-        self._parse = _line_parser(_PLAN_CHARS if reads_plans else _TEXT_CHARS)
+        self._parse = _line_parser()
         self._limits = CollectLimits(max_event_bytes, max_quarantined=1)
         self._deadline = deadline
         self._attempt = attempt
@@ -413,12 +411,12 @@ def _file_name(application_id: str) -> str:
     return re.sub(r"[.${}'\"]", "_", re.sub(r"[ :/]", "-", application_id)).lower()
 
 
-def _line_parser(max_chars: int) -> Callable[[bytes], dict[str, Any]]:
+def _line_parser() -> Callable[[bytes], dict[str, Any]]:
     """Return a parser that reduces the event of a line, or raises ``BadLineError``; empty for an unwanted event."""
     decode = decoded_event()
 
     def parse(raw: bytes) -> dict[str, Any]:
-        return {} if _is_unwanted(raw) else _reduced(decode(raw), max_chars)
+        return {} if _is_unwanted(raw) else _reduced(decode(raw))
 
     return parse
 
@@ -429,7 +427,7 @@ def _is_unwanted(line: bytes) -> bool:
     return named is not None and named[1] not in _WANTED
 
 
-def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
+def _reduced(event: dict[str, Any]) -> dict[str, Any]:
     """Reduce an event to the keys that are kept; empty for an unwanted event."""
     name = event.get("Event")
     if not isinstance(name, str) or name not in _KEPT_KEYS:
@@ -444,12 +442,13 @@ def _reduced(event: dict[str, Any], max_chars: int) -> dict[str, Any]:
                 name: _address(str(text)) if name.endswith(".url") else text for name, text in kept_properties
             } or None
         if value is not None:
-            kept[key] = value[:max_chars] if isinstance(value, str) else value
-    locations = _scan_locations(event.get("sparkPlanInfo"), max_chars)
+            limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS
+            kept[key] = value[:limit] if isinstance(value, str) else value
+    locations = _scan_locations(event.get("sparkPlanInfo"))
     return kept | ({"scanLocations": locations} if locations else {})
 
 
-def _scan_locations(plan: object, max_chars: int) -> list[str]:
+def _scan_locations(plan: object) -> list[str]:
     """Return the lists of several paths that scans of a plan read: its text names the first path of each list only."""
     found: dict[str, None] = {}
     waiting = [plan]
@@ -458,7 +457,7 @@ def _scan_locations(plan: object, max_chars: int) -> list[str]:
         if isinstance(node, dict):
             metadata, children = node.get("metadata"), node.get("children")
             location = metadata.get("Location") if isinstance(metadata, dict) else None
-            if isinstance(location, str) and "(1 paths)" not in location and len(location) <= max_chars:
+            if isinstance(location, str) and "(1 paths)" not in location and len(location) <= _PLAN_CHARS:
                 found[location] = None
             waiting += children if isinstance(children, list) else ()
     return [*found]
@@ -495,6 +494,6 @@ class LogFollower:
             follower = self._parts.get(name)
             if follower is None:
                 limits = CollectLimits(_MAX_EVENT_BYTES, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(_TEXT_CHARS), limits)
+                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(), limits)
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -84,8 +84,7 @@ class EventConversion:
 
     def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
-        settings = replace(self._settings, capture_from_event_log=True)
-        log = EventLog(folder, reads_plans=True)
+        log = EventLog(folder)
         converter: Converter | None = None
         for event in log:
             self.read += 1
@@ -93,7 +92,7 @@ class EventConversion:
             if event["Event"] == "SparkListenerLogStart" and converter is not None:
                 yield from self._proposals(converter, exit_code)
                 converter = None
-            converter = converter or Converter(settings)
+            converter = converter or Converter(self._settings)
             converter.add_log_event(event)
         if converter is not None:
             yield from self._proposals(converter, exit_code)

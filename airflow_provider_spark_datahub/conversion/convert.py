@@ -149,11 +149,6 @@ class Converter:
         return {app_id for run in runs if (app_id := run.flow_property("appId"))}
 
     @property
-    def reads_plans(self) -> bool:
-        """Return whether the physical plans in Spark's event log are needed whole."""
-        return self._settings.capture_from_event_log or self._settings.capture_column_level_lineage
-
-    @property
     def all_ended(self) -> bool:
         """Return whether every application has sent its end."""
         return all(
@@ -281,9 +276,9 @@ class Converter:
         return self._sessions.sessions(max(known, default=None))
 
     def _add_logged_applications(self) -> None:
-        """Add the events of applications that are only in Spark's event log, if the settings ask for them."""
+        """Add the events of applications that are only in Spark's event log."""
         logs = self._logs
-        if not (logs and self._settings.capture_from_event_log and self._settings.coalesce_jobs):
+        if not (logs and self._settings.coalesce_jobs):
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:

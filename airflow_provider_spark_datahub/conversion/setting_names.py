@@ -74,6 +74,7 @@ _KAFKA_PARTS = ("bootstrap", "mcp_topic", "producer_config", "schema_registry_co
 _KAFKA = "has no effect here: delivery by Kafka is a datahub-kafka connection"
 _S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
 _S3 = "has no effect here: delivery to S3 is a datahub-object-store connection"
+_IN_THE_LOG = "has no effect any more: the default capture reads Spark's event log"
 _RETRY_INTERVAL = "has no effect: the time between retries cannot be set"
 _ENDS_KNOWN = (
     "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
@@ -106,6 +107,7 @@ _GMS_NOTES: Mapping[str, str] = {
     "platform": _LISTENER_NOTES["platform"],
 }
 _CONVERTER_NOTES: Mapping[str, str] = {
+    **dict.fromkeys(("capture_from_event_log", "capture_lost_executions", "capture_streaming"), _IN_THE_LOG),
     "isSpark": "has no effect: the events show it",
     "isStreaming": "has no effect, as in the Java converter",
     "removeLegacyLineage": _NO_CLEANUP,

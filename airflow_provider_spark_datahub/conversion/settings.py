@@ -268,9 +268,6 @@ class LineageSettings:
         16_000_000, "the longest text in an aspect, and the longest column lineage of a job, in characters", _length
     )
     capture_evidence: bool = _setting(False, "write which queries gave each edge of a coalesced job")
-    capture_streaming: bool = _setting(False, "read Spark's own event log for the sinks of streaming queries")
-    capture_lost_executions: bool = _setting(False, "add the edges in the plans that only Spark's event log has")
-    capture_from_event_log: bool = _setting(False, "convert applications without events from Spark's event log")
     # Launchers set these two; users cannot.
     suffixed_name: str | None = None
     """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken for ``<name>``."""
@@ -280,12 +277,6 @@ class LineageSettings:
     def __hash__(self) -> int:
         """Hash the settings that usually differ: settings are the key of many caches."""
         return hash((self.env, self.pipeline_name, self.platform_instance))
-
-    @property
-    def reads_event_log(self) -> bool:
-        """Return whether Spark's own event log is needed."""
-        wanted = self.capture_streaming or self.capture_lost_executions or self.capture_from_event_log
-        return self.coalesce_jobs and wanted
 
     @property
     def partition_pattern(self) -> LinearPattern | None:

@@ -132,8 +132,8 @@ class SparkLineageOperator(BaseOperator):
     :param emit_periodically: seconds between two deliveries while the job runs; 0 to deliver only at its end.
     :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
         openlineage-spark, or ``provided`` if the cluster has it.
-    :param capture: source of the lineage: ``listener``, OpenLineage's; ``event_log``, Spark's own event log alone, with
-        nothing injected; ``auto``, the listener, and the log of a job that it did not see.
+    :param capture: sources of the lineage: ``auto``, OpenLineage's listener and Spark's own event log, or one of them
+        if the other cannot be had; ``listener``, OpenLineage's alone; ``event_log``, the log alone.
     :param on_orphan: what happens to a ``spark-submit`` in client mode that an earlier attempt, whose task was killed,
         left running on this machine: ``warn`` (the report names it) or ``kill`` (it is stopped before this job starts).
     :param connect_events: event file of the Spark Connect server whose client the task is by ``SPARK_REMOTE``; for

@@ -115,7 +115,6 @@ class AttemptLineage:
         known = remembered if isinstance(remembered, str) else self.earlier.listener_failure
         if known and self.options.capture != "event_log":
             self.options = self.options.without_listener()
-            self.job = replace(self.job, settings=self.options.settings)
             self.report.warnings.append(
                 f"an earlier attempt failed: {known}. This attempt runs without the listener, and its lineage comes "
                 "from Spark's own event log"
@@ -141,7 +140,7 @@ class AttemptLineage:
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         event_log = SparkEventLog(open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms)
-        if self.options.settings.reads_event_log:
+        if self.options.reads_event_log:
             # Beside the event file; if the events go to a store, where the event file would be.
             beside = events if isinstance(events, Path) else self._event_file()
             with_log = partial(
@@ -172,7 +171,7 @@ class AttemptLineage:
         options = self.options
         folder = self._on_events_disk(self._made_events_folder)
         event_log = SparkEventLog()
-        if options.settings.reads_event_log:
+        if options.reads_event_log:
             event_log = SparkEventLog(str(event_log_folder(folder)), is_own=True)
         injection = capture.ChildInjection(
             str(folder),
@@ -273,7 +272,7 @@ class AttemptLineage:
         events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
         self._make_folder(events_folder.parent)
         events_folder.mkdir()
-        if self.options.settings.reads_event_log:
+        if self.options.reads_event_log:
             event_log_folder(events_folder).mkdir()
         return events_folder
 

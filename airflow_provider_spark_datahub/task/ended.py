@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.task.attempt import AttemptLineage
     from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
     from airflow_provider_spark_datahub.task.running import RunningAttempt
+    from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 log = logging.getLogger(__name__)
 
 _RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
+
+_LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,7 @@ class EndedAttempt:
         report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
-        report.warnings += job.event_log.problems
+        self._describe_log(job.event_log, is_alone=not collected.events)
         if self.end.failure and lineage.listener_failure:
             report.warnings.append(f"{lineage.listener_failure}; a next attempt runs without the listener")
         report.warnings += notes if collected.events else []
@@ -268,6 +271,14 @@ class EndedAttempt:
         elif not report.has_lineage:
             seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
             report.reason = "; ".join(part for part in (seen, lineage.driver_output.sentence) if part)
+
+    def _describe_log(self, event_log: SparkEventLog, *, is_alone: bool) -> None:
+        report = self._lineage.report
+        report.warnings += event_log.problems
+        if event_log.missing and is_alone:
+            report.warnings.append(f"no Spark event log: {event_log.missing}")
+        elif event_log.missing:
+            report.gaps.append(f"no Spark event log: {event_log.missing}; {_LISTENER_ALONE}")
 
     def _notes_of_launches(self) -> list[str]:
         place, disk = self._lineage.job.events, str(self._lineage.options.events_location)

@@ -190,7 +190,7 @@ class JobEvents:
         self._converter.add(event)
         if self.raw is not None:
             self.raw.add(event)
-        if not self._settings.reads_event_log:
+        if not self._has_event_log:
             self._converter.deduplicate_runs()
 
     # -- when it is over
@@ -247,7 +247,7 @@ class JobEvents:
     @property
     def _has_log_alone(self) -> bool:
         """Return whether Spark's event log is the only source: a job without the listener leaves no event file."""
-        return self._report.outcome is Outcome.MISSING and self._converter.reads_plans and self._has_event_log
+        return self._report.outcome is Outcome.MISSING and self._has_event_log
 
     def lineage_in_time(
         self, succeeded: bool, attempt: TaskAttempt, deadline: Deadline

@@ -109,10 +109,10 @@ OPTIONS: Mapping[str, Option] = {
         example="/opt/jars/openlineage-spark_2.13-1.53.0.jar",
     ),
     "capture": Option(
-        "Source of the lineage: 'listener', OpenLineage's; 'event_log', Spark's own event log alone, with "
-        "nothing injected; 'auto', the listener, and the log of a job that it did not see.",
-        default="listener",
-        example="auto",
+        "Sources of the lineage: 'auto', OpenLineage's listener and Spark's own event log, or one of them if the "
+        "other cannot be had; 'listener', OpenLineage's alone; 'event_log', the log alone, without the listener.",
+        default="auto",
+        example="listener",
     ),
     "event_log_conn_id": Option(
         "Connection that reads a job's own Spark event log in S3 (spark.eventLog.dir=s3a://...). Empty: "
@@ -160,7 +160,7 @@ class LineageOptions:
     outbox_limits: OutboxLimits | None = None
     openlineage_connection: str | None = None
     emit_periodically: float | None = None
-    capture: _CaptureMode = "listener"
+    capture: _CaptureMode = "auto"
     on_orphan: _OrphanPolicy = "warn"
     datahub_url: str = ""
     class_archives: Path | None = None
@@ -171,7 +171,12 @@ class LineageOptions:
 
     def without_listener(self) -> LineageOptions:
         """Return these options for a job whose lineage comes from Spark's own event log alone."""
-        return replace(self, capture="event_log", settings=replace(self.settings, capture_from_event_log=True))
+        return replace(self, capture="event_log")
+
+    @property
+    def reads_event_log(self) -> bool:
+        """Return whether the job writes Spark's own event log for its lineage."""
+        return self.capture != "listener" and self.settings.coalesce_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +202,7 @@ class LineageConfiguration:
         for name in arguments.keys() - set(ARGUMENTS):
             raise OptionError(_unknown(name, ARGUMENTS))
         events, text = arguments.get("events_location"), partial(self._given, arguments)
-        mode: _CaptureMode = self._one_of(_CaptureMode, "capture", arguments)
         settings, notes = self._settings(arguments.get("lineage"))
-        settings = replace(settings, capture_from_event_log=settings.capture_from_event_log or mode != "listener")
         return LineageOptions(
             connection=text("datahub_conn_id"),
             datahub_url=text("datahub_url").rstrip("/"),
@@ -215,7 +218,7 @@ class LineageConfiguration:
             timeout=self._timeout(arguments.get("lineage_timeout")),
             openlineage_jar=text("openlineage_jar"),
             emit_periodically=self._period(arguments.get("emit_periodically")),
-            capture=mode,
+            capture=self._one_of(_CaptureMode, "capture", arguments),
             on_orphan=self._one_of(_OrphanPolicy, "on_orphan", arguments),
             class_archives=folder if (folder := self.class_archives).is_dir() else None,
             event_log_connection=self._event_log_connection(events),

@@ -25,7 +25,8 @@ class SparkEventLog:
     :param is_own: whether the folder belongs to this job alone.
     :param events_file: the attempt's event file, whose path marks its log among others in the user's folder.
     :param since_ms: start of the attempt, in ms since the epoch.
-    :ivar problems: why the log, or a part of it, cannot be read.
+    :ivar missing: why the job has no log that can be read here; empty if it has one, or was to have none.
+    :ivar problems: why a part of the log was not read.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class SparkEventLog:
     ) -> None:
         self._attempt = events_file
         self._open_store, self._since_ms = open_store, since_ms
+        self.missing = ""
         self.problems: list[str] = []
         self.folder = self._place(folder) if folder else None
         self.is_own = is_own
@@ -72,17 +74,15 @@ class SparkEventLog:
         if injection.uri and connection is not None:
             self.folder = self._place(_through(injection.uri, connection))
             if self.folder is None:
-                self.problems.append(
-                    f"no Spark event log: {injection.uri} names a whole bucket, or no client of the store is here"
-                )
+                self.missing = f"{injection.uri} names a whole bucket, or no client of the store is here"
         elif injection.reason:
-            self.problems.append(f"no Spark event log: {injection.reason}")
+            self.missing = injection.reason
         if injection.folder is not None and injection.ours:
             try:
                 # The job would not start without its folder.
                 injection.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                self.problems.append(f"no Spark event log: {injection.folder}: {error.strerror or error}")
+                self.missing = f"{injection.folder}: {error.strerror or error}"
                 return submission
         self.folder, self.is_own = self.folder or injection.folder, injection.ours
         self._attempt = attempt or str(events_file)
@@ -122,7 +122,6 @@ class SparkEventLog:
         events = capture.EventLog(
             self.folder,
             application_ids=None if attempt else application_ids,
-            reads_plans=converter.reads_plans,
             deadline=expired,
             attempt=attempt,
         )

@@ -149,7 +149,7 @@ def lost_edges(many: int) -> Callable[[], object]:
     }
     logged = LoggedApplication("app", executions=executions)
     reported = application([run(10**6, job="shop.x", start_ms=10**6)])
-    settings = LineageSettings(capture_lost_executions=True)
+    settings = LineageSettings()
 
     def add() -> Lineage:
         (merged,) = merge.merge_logs([reported], [logged], {}, settings).applications

@@ -45,7 +45,7 @@ def log_events(recording: str) -> list[Json]:
 
 
 def from_log(events: list[Json], **options: Any) -> Conversion:
-    converter = Converter(settings(capture_from_event_log=True, **options))
+    converter = Converter(settings(**options))
     for event in events:
         converter.add_log_event(event)
     return converter.finish(Ending(succeeded=True))
@@ -88,9 +88,9 @@ def test_tables_that_a_log_hides_are_named() -> None:
 
 @pytest.mark.parametrize("recording", ["kafka-3.5.9", "kafka-4.0.5"])
 def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
-    missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording), capture_streaming=True).jobs)
+    missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording)).jobs)
     assert missing == {("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
-    gaps = from_log(log_events(recording), capture_streaming=True).diagnostics.gaps
+    gaps = from_log(log_events(recording)).diagnostics.gaps
     hidden = "Spark's event log does not name its sink (KafkaTable)"
     assert f"no output of the streaming query 'mirror' is known: {hidden}" in gaps
 
@@ -104,14 +104,15 @@ def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:
 
 @pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "udf_union-3.5.9"])
 def test_an_application_that_the_listener_reported_is_not_converted_again(recording: str) -> None:
-    converters = [Converter(settings(capture_from_event_log=switch)) for switch in (True, False)]
-    for converter in converters:
-        for event in recorded("events", recording):
-            converter.add(event)
-        for log_event in log_events(recording):
-            converter.add_log_event(log_event)
-    with_log, without = (converter.finish(Ending(succeeded=True)) for converter in converters)
-    assert [proposals(job) for job in with_log.jobs] == [proposals(job) for job in without.jobs]
+    converter = Converter(settings())
+    for event in recorded("events", recording):
+        converter.add(event)
+    for log_event in log_events(recording):
+        converter.add_log_event(log_event)
+    events = converter.conversion.events
+    (job,) = converter.finish(Ending(succeeded=True)).jobs
+    assert converter.conversion.events == events
+    assert job.run.execution_counts["spark_executions_recovered"] == "0"
 
 
 def test_the_run_fails_with_the_error_of_its_query() -> None:

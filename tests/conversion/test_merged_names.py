@@ -43,7 +43,7 @@ def insert(source: str, target: str) -> str:
 
 def converted(events: list[Json], plan: str, *, snapshots: int = 0, **options: Any) -> Conversion:
     """Convert one reported query, and one that only the log has."""
-    converter = Converter(settings(capture_lost_executions=True, **options))
+    converter = Converter(settings(**options))
     for event in (application("START", run_facets=ID), *events):
         assert converter.add(event) is None
     for event in (ENVIRONMENT, app_started("app-1"), *execution(1, 10, 12, plan)):

@@ -151,7 +151,10 @@ def test_settings_without_effect_have_a_note(name: str, prefix: str, part_of_the
     assert "s3cr" not in note
 
 
-@pytest.mark.parametrize("name", ["isSpark", "isStreaming", "removeLegacyLineage", "urnAliases"])
+@pytest.mark.parametrize(
+    "name",
+    ["isSpark", "isStreaming", "removeLegacyLineage", "urnAliases", "capture_streaming", "capture_from_event_log"],
+)
 def test_converter_fields_without_effect_have_a_note(name: str) -> None:
     assert read({name: {"a": 1}}) == LineageSettings()
     (note,) = LineageSettings.notes({name: {"a": 1}})

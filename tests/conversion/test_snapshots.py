@@ -279,10 +279,9 @@ def test_a_query_that_the_log_does_not_have_yet_is_not_forgotten() -> None:
     assert running.run_count == 2, "the application and the later batch"
 
 
-@pytest.mark.parametrize("capture", [False, True])
-def test_executions_of_forgotten_queries_do_not_count_as_lost(capture: bool) -> None:
+def test_executions_of_forgotten_queries_do_not_count_as_lost() -> None:
     *events, end = recorded_events("batch-4.3.0")
-    running = converter(events, json_lines(RECORDED / "batch-4.3.0.ndjson"), capture_lost_executions=capture)
+    running = converter(events, json_lines(RECORDED / "batch-4.3.0.ndjson"))
     running.discard_reported(with_log=True)
     running.add(end)
     conversion = running.finish(Ending(succeeded=True))

@@ -98,7 +98,7 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     found = EventLog(history, attempt=mark)
     assert list(found)
     assert found.logs == ["local-1"]
-    converter = Converter(LineageSettings(capture_from_event_log=True))
+    converter = Converter(LineageSettings())
     assert log.read(converter, lambda: False)
     log.remove()
     assert len(list(history.iterdir())) == 3

@@ -14,7 +14,6 @@ import zstandard
 from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog, LogObjects
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
@@ -109,8 +108,7 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     """A History Server's folder: the job's rolled, compressed log, and those of other applications."""
     history = f"{one.folder.name}/history"
     job = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"s3a://spark-events/{history}/"}
-    settings = LineageSettings(capture_from_event_log=True)
-    one = in_s3(one.folder, capture="event_log", event_log_connection="events", settings=settings)
+    one = in_s3(one.folder, capture="event_log", event_log_connection="events")
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
     submission = one.lineage.inject(Submission(properties=job), elsewhere, PARENT, ROOT).submission
     assert {name: submission.properties[name] for name in job} == job

@@ -36,12 +36,12 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
 _STREAMS = (
-    "the job has streaming queries: set capture_streaming to read their sinks, and a job for each of them, from "
-    "Spark's event log"
+    "the job has streaming queries: their file sinks, and a job for each of them, are in Spark's event log, which "
+    "was not read"
 )
 _ADAPTIVE = (
     "OpenLineage {version} leaves out each query with a shuffle that writes files if Delta's extension is set "
-    "(its issue 4299): set capture_lost_executions to find these queries in Spark's event log"
+    "(its issue 4299): they are in Spark's event log, which was not read"
 )
 # The last version in which this was seen, by its first two numbers.
 _LAST_WITHOUT_ADAPTIVE = (1, 53)
@@ -166,10 +166,9 @@ class CoalescedJob:
         start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
         end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
         lineage, diagnostics = self._edges(namer)
-        if any(run.is_streaming for run in runs) and own is not None:
-            diagnostics.gaps = (_STREAMS, *diagnostics.gaps)
-        if own is not None and not settings.capture_lost_executions:
-            diagnostics.gaps = (*_adaptive_gap(runs), *diagnostics.gaps)
+        if own is not None and not application.execution_counts:
+            streams = [_STREAMS] if any(run.is_streaming for run in runs) else []
+            diagnostics.gaps = (*_adaptive_gap(runs), *streams, *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
         known_end_ms = end_ms if self._ending.final else None

@@ -227,9 +227,8 @@ class _Merge:
         found = self._columns_of(parts) if place is not None or self._has_checkpoints else NO_COLUMNS
         run = None
         if self._lost is not None and place is not None:
-            if self._settings.capture_lost_executions:
-                run, lost = self._logged_run(parts, found), self._lost[place]
-                self._lost[place] = replace(lost, reason=f"{lost.reason}; {self._shown(run, parts)}")
+            run, lost = self._logged_run(parts, found), self._lost[place]
+            self._lost[place] = replace(lost, reason=f"{lost.reason}; {self._shown(run, parts)}")
         elif self._reads.is_one(parts) and (read := self._logged_run(parts, found)) is not None:
             run = self._reads.new_of(read)
         if run is not None:

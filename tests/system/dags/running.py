@@ -13,6 +13,5 @@ with system_dag("running"):
         name="stream",
         application=str(JOBS / "stream_until_stopped.py"),
         application_args=[str(FOLDER), f"{FOLDER}/stop"],
-        lineage={"capture_streaming": True},
         emit_periodically=1,
     )
