@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.hooks import TaskReport
 
 _DETAIL = re.compile(r" \([^()]*\)$")
+_PATH = re.compile(r"(?<![\w.])/[^\s:;,'\"]+")
 _NO_REASON = "the report gives no reason"
 
 
@@ -79,8 +80,8 @@ def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now:
         if task.has_lineage:
             with_lineage += 1
         else:
-            # Cut the details in brackets (a file, a number), which would make every task's reason a different one.
-            reasons[_DETAIL.sub("", next(iter(task.reasons), _NO_REASON))] += 1
+            # Cut paths, and the details in brackets at the end: they would make every task's reason a different one.
+            reasons[_PATH.sub("…", _DETAIL.sub("", next(iter(task.reasons), _NO_REASON)))] += 1
     states = Counter(record.state for record in records)
     oldest = min((record.created_ms for record in records if record.state != "quarantined"), default=None)
     return {

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from airflow_provider_spark_datahub import capture, hooks
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.conversion import Proposal, SettingsError
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.printable import counted, printable
@@ -49,6 +49,8 @@ _START_ADVICE = (
 )
 
 
+_NO_JAVA = re.compile(r"JAVA_HOME is not set|java: (?:command )?not found|java: No such file")
+_CORRECT = "correct airflow.cfg or AIRFLOW__SPARK_DATAHUB__..."
 _PROBE_URN = "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)"
 PROBE = Proposal("dataFlow", _PROBE_URN, "status", {"removed": True})
 """A proposal without visible effect: a separate DataFlow, marked as removed."""
@@ -127,9 +129,10 @@ class _HealthChecks:
         try:
             options = hooks.configuration().resolve()
             enabled = hooks.configuration().is_enabled()
-        except (OptionError, SettingsError, ValueError) as error:
-            return None, [_bad("configuration", str(error), "correct airflow.cfg or AIRFLOW__SPARK_DATAHUB__...")]
-        results = [_warning("configuration", note) for note in options.notes]
+        except ValueError as error:
+            return None, [_bad("configuration", str(error), _CORRECT)]
+        results = [_bad("configuration", problem, _CORRECT) for problem in options.problems]
+        results += [_warning("configuration", note) for note in options.notes]
         if not enabled:
             words = "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
             results.append(_warning("configuration", words))
@@ -148,11 +151,7 @@ class _HealthChecks:
         name = self.connection or hooks.configuration().connection_id
         sink, problem = hooks.open_sink(name)
         if sink is None:
-            advice = (
-                f"airflow connections add {name} --conn-type datahub-rest --conn-host http://gms:8080; on a host "
-                f"without access to Airflow's database: AIRFLOW_CONN_{name.upper()}"
-            )
-            yield _bad("connection", problem or "", advice)
+            yield _bad("connection", problem or "")
             return
         with sink:
             yield _good("connection", f"{name} connects to {sink.describe()}")
@@ -235,7 +234,8 @@ class _HealthChecks:
             return None
         lines = (answer.stdout + answer.stderr).decode("utf-8", "replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        return _bad("Spark", f"{binary} --version ends with exit code {answer.returncode}: {said}", _START_ADVICE)
+        advice = "install Java 17, and set JAVA_HOME to it" if _NO_JAVA.search(said) else _START_ADVICE
+        return _bad("Spark", f"{binary} --version ends with exit code {answer.returncode}: {said}", advice)
 
 
 def _content(outbox: Outbox) -> Iterator[CheckResult]:

@@ -336,6 +336,25 @@ class LineageSettings:
         values["datasets"] = ("schemas" if with_schemas else "keys") if with_keys else None
         return cls(**{name: value for name, value in values.items() if value is not None})
 
+    @classmethod
+    def usable(cls, *layers: Mapping[str, Any]) -> tuple[LineageSettings, list[dict[str, Any]], list[str]]:
+        """Read settings as :meth:`from_mapping` does, but leave out each one that cannot be used.
+
+        :returns: the settings, the layers of those that are used, and a sentence for each one that is left out.
+        """
+        used: list[dict[str, Any]] = []
+        problems = []
+        for layer in layers:
+            used.append({})
+            for name, value in layer.items():
+                try:
+                    cls.from_mapping(*used[:-1], {**used[-1], name: value})
+                except SettingsError as error:
+                    problems.append(str(error))
+                else:
+                    used[-1][name] = value
+        return cls.from_mapping(*used), used, problems
+
     @staticmethod
     def settable() -> dict[str, str]:
         """Return the settings that users can set, with their meanings."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -329,7 +330,8 @@ class OutageNotes:
             # This delivery asks the server. Other tasks wait for its result.
             self._write(path, msgspec.structs.replace(note, until=now + self.LIFE))
             return None
-        return f"{note.problem.rstrip('.')}; no other task of this host asks it again for {note.until - now:.0f} s"
+        until = datetime.fromtimestamp(note.until, UTC)
+        return f"{note.problem.rstrip('.')}; no other task of this host asks it again before {until:%H:%M:%S} UTC"
 
     def record(self, connection_id: str, server: str, delivery: Delivery, deadline: Deadline | None = None) -> None:
         """Note an outage, or remove the note if the server answered. :param deadline: as above."""

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     tag_urns,
 )
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError
+from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
 log = logging.getLogger(__name__)
 
@@ -118,17 +118,11 @@ def _has_arguments(task: Any) -> bool:
 
 
 def lineage_is_on(dag: Any, task: Any) -> bool:
-    """Return whether a task has lineage that is not switched off. A switch that only the task can render counts as on.
-
-    A wrong switch counts as off: the task itself reports it.
-    """
+    """Return whether a task has lineage that is not switched off, as far as that is known before it is rendered."""
     if not _has_lineage(task):
         return False
     enabled = lineage_option(dag, task, "enabled")
-    try:
-        return "{{" in str(enabled) or configuration().is_enabled(enabled)
-    except OptionError:
-        return False
+    return "{{" in str(enabled) or configuration().is_enabled(enabled)
 
 
 def lineage_option(dag: Any, task: Any, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook
 
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
@@ -155,11 +155,20 @@ def sink_of(connection_id: str) -> Sink:
 
 
 def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
-    """Return the sink of a connection, or the reason why it has none."""
+    """Return the sink of a connection, or the reason why it has none, with what to do about it."""
     try:
         return sink_of(connection_id), None
+    except AirflowNotFoundException:
+        reason = (
+            f"it does not exist; add it: airflow connections add {connection_id} --conn-type datahub-rest --conn-host "
+            f"http://gms:8080, or AIRFLOW_CONN_{connection_id.upper()} on a host without access to Airflow's database"
+        )
     except (AirflowException, delivery.SinkSettingsError) as error:
-        return None, f"connection {connection_id!r} cannot be used: {error}"
+        reason = (
+            f"{str(error).rstrip('.')}; edit it in Airflow's UI, or run airflow connections delete {connection_id} "
+            "and add it again"
+        )
+    return None, f"connection {connection_id!r} cannot be used: {reason}"
 
 
 def airflow_connections(

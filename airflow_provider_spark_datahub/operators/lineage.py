@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,7 +20,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import (
     AirflowState,
     TaskLineage,
 )
-from airflow_provider_spark_datahub.task import ARGUMENTS
+from airflow_provider_spark_datahub.task import ARGUMENTS, problems_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
@@ -149,6 +150,8 @@ class SparkLineageOperator(BaseOperator):
 
     lineage_fields: ClassVar[tuple[str, ...]] = ARGUMENTS
     """The arguments that this class adds, all of them templated."""
+    lineage_by_policy: ClassVar[bool] = False
+    """Whether ``[spark_datahub] auto`` added this class to the task's operator."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: TaskLineage | None = None
     _resumed = False
@@ -169,6 +172,9 @@ class SparkLineageOperator(BaseOperator):
         super().__init__(**kwargs)
         for name, value in options.items():
             setattr(self, name, value)
+        for problem in problems_of(options):
+            # Airflow shows it beside the DAG; an error would keep the DAG from running.
+            warnings.warn(f"{self.task_id}: {problem}; it is left out", UserWarning, stacklevel=2)
         self.emit_assets = emit_assets
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
@@ -201,7 +207,7 @@ class SparkLineageOperator(BaseOperator):
         last = self._task_lineage
         before = last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
         options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
-        return TaskLineage(context, options, launcher, self.log, before=before)
+        return TaskLineage(context, options, launcher, self.log, before=before, by_policy=self.lineage_by_policy)
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""

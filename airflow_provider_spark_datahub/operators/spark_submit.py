@@ -71,6 +71,11 @@ class _SubmitLauncher(SubmissionLauncher):
             argument_bytes=sum(len(str(getattr(operator, name, None) or "")) for name in _OTHER_ARGUMENTS),
         )
 
+    @property
+    def has_submitted(self) -> bool:
+        """Whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
+        return getattr(self._operator._hook, self.process, None) is not None
+
     def launching(self, submission: Submission) -> AbstractContextManager[None]:
         """Give the operator the submission's values for one submit."""
         # Write the file before the context begins: a failure in the context would fail the task.

@@ -75,6 +75,7 @@ class TaskLineage:
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
     :param before: jobs of earlier calls in the same attempt, to whose lineage this call's is added.
+    :param by_policy: the task has lineage by ``[spark_datahub] auto``; it may have nothing to do with Spark.
     :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is switched off.
     :ivar ended: the attempt after its job; ``None`` before.
     :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
@@ -88,8 +89,10 @@ class TaskLineage:
         log: Any,
         *,
         before: Sequence[JobLineage] | None = None,
+        by_policy: bool = False,
     ) -> None:
         self._context = context
+        self._by_policy = by_policy
         self._find_options = find_options
         self._find_launcher = find_launcher
         self._log = log
@@ -250,10 +253,16 @@ class TaskLineage:
             self.guarded("reporting", partial(self._report, report))
 
     def _report(self, report: LineageReport) -> bool:
-        if report.is_complete:
-            self._log.info("%s", printable(report.sentence))
+        if self._by_policy and not report.started_spark and report.is_complete:
+            self._log.debug("The task started no Spark.")
+            return True
+        sentence = printable(report.sentence)
+        if not report.is_complete:
+            self._log.warning("%s. %s", sentence.rstrip("."), self._next_step(report))
+        elif not report.has_lineage and self.ended is not None and self.ended.end.spark_succeeded:
+            self._log.warning("%s", sentence)
         else:
-            self._log.warning("%s. %s", printable(report.sentence).rstrip("."), self._next_step(report))
+            self._log.info("%s", sentence)
         if not report.has_lineage:
             self._log.info('Lineage: for the reasons and what to do, run "spark-datahub help no-lineage"')
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
@@ -274,7 +283,9 @@ class TaskLineage:
         if self.attempt is None or report.outbox_entry is None:
             return "It is not in the outbox: clear the task to have it made again."
         emit = f"spark-datahub emit --outbox {shlex.quote(self.attempt.options.outbox_location)}"
-        return f'It is kept in the outbox: run "{emit}", or wait for the next attempt or the end of the DAG run.'
+        is_retried = self.ended is not None and self.ended.end.result == "UP_FOR_RETRY"
+        who = "the next attempt" if is_retried else "the next run of the DAG"
+        return f'It is kept in the outbox: {who} delivers it, and "{emit}" delivers it at once.'
 
     def _apply_failure_policy(self) -> None:
         """Fail the task if its lineage is not delivered and ``lineage_on_failure`` demands it."""
@@ -328,7 +339,7 @@ class TaskLineage:
 
         configured = hooks.configuration()
         given = dict(self._find_options())
-        if not configured.is_enabled(given.pop("enabled", None)):
+        if not configured.is_enabled(given.get("enabled")):
             self._log.info("Lineage is switched off (option enabled).")
             return None
         options = configured.resolve(**given)
@@ -337,6 +348,7 @@ class TaskLineage:
         airflow = self._airflow = hooks.AttemptContext(self._context)
         connections = hooks.airflow_connections(partial(hooks.final_result, self._context["ti"]))
         self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
+        self.attempt.report.warnings += [f"{problem}; it is left out" for problem in options.problems]
         if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
@@ -380,13 +392,22 @@ class TaskLineage:
                 self.attempt.driver_output.mark_killed()
             # Airflow stops the job only after execute() has ended; until then the job still writes events.
             (self._launcher or self._find_launcher()).stop()
-        return self._end(self._failed_result(failure), failure=_described(failure))
+        submitted = getattr(self._launcher, "has_submitted", True)
+        return self._end(self._failed_result(failure), failure=_described(failure), submitted=submitted)
 
-    def _end(self, result: AttemptResult, succeeded: SucceededAttempt | None = None, failure: str = "") -> bool:
+    def _end(
+        self,
+        result: AttemptResult,
+        succeeded: SucceededAttempt | None = None,
+        failure: str = "",
+        *,
+        submitted: bool = True,
+    ) -> bool:
         """Deliver the lineage of this attempt, or only that of an earlier one whose Spark job succeeded."""
         if self.attempt is None:
             return False
-        ended = self.ended = task.EndedAttempt(self.attempt, self._new_end(result, failure), self._running)
+        end = replace(self._new_end(result, failure), submitted=submitted)
+        ended = self.ended = task.EndedAttempt(self.attempt, end, self._running)
         report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
         if result == "SUCCESS":
             self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, ended))

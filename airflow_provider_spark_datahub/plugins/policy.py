@@ -85,6 +85,7 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
         # No lineage options are given in the DAG, so there is nothing more to render or to serialize.
         "template_fields": operator.template_fields,
         "_lineage_arguments": _from_default_args,
+        "lineage_by_policy": True,
     }
     if decorator is not None:
         attributes["custom_operator_name"] = decorator

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LineageConfiguration,
         LineageOptions,
         OptionError,
+        problems_of,
     )
     from .recovery import (
         drain,
@@ -37,7 +38,8 @@ else:
             "attempt": "AttemptLineage Launcher",
             "earlier": "SucceededAttempt",
             "ended": "AttemptEnd EndedAttempt",
-            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION",
+            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
+            "problems_of",
             "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events unawaited_events",
             "report": "LineageReport XCOM_KEY",
             "running": "RunningAttempt",

@@ -46,6 +46,7 @@ class AttemptEnd:
     :param end_ms: time of the end, in ms since the epoch.
     :param seconds: time for the lineage steps.
     :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
+    :param submitted: whether the call started ``spark-submit`` at all, as far as that is known.
     """
 
     spark_succeeded: bool
@@ -53,6 +54,7 @@ class AttemptEnd:
     end_ms: int
     seconds: float
     failure: str = ""
+    submitted: bool = True
 
 
 class EndedAttempt:
@@ -226,6 +228,8 @@ class EndedAttempt:
         job = self._lineage.job
         if collected.outcome is not Outcome.MISSING:
             return collected.sentence
+        if not self.end.submitted and not job.is_earlier:
+            return f"spark-submit was not started: {self.end.failure}"
         if job.driver_is_here is False and isinstance(job.events, Path):
             return (
                 f"there is no event file: the driver ran on another machine, and its {job.events} is not on "
@@ -262,6 +266,7 @@ class EndedAttempt:
         if job.problem:
             report.reason = job.problem
         elif not collected.events and not conversion.jobs:
+            report.started_spark = bool(notes) or not self._is_of_children or collected.outcome is not Outcome.MISSING
             report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected)
         elif not conversion.jobs:
             rejected = counted(diagnostics.rejected_events, "event")
@@ -280,9 +285,15 @@ class EndedAttempt:
         elif event_log.missing:
             report.gaps.append(f"no Spark event log: {event_log.missing}; {_LISTENER_ALONE}")
 
+    @property
+    def _is_of_children(self) -> bool:
+        """Whether the events are those of Sparks below the task, if it starts any."""
+        place = self._lineage.job.events
+        return isinstance(place, Path) and place.suffix == EVENT_FOLDER
+
     def _notes_of_launches(self) -> list[str]:
         place, disk = self._lineage.job.events, str(self._lineage.options.events_location)
-        if not isinstance(place, Path) or place.suffix != EVENT_FOLDER:
+        if not isinstance(place, Path) or not self._is_of_children:
             return []
         try:
             notes = step_in_time(disk, self._deadline, lambda: [*capture.launch_notes(place)])

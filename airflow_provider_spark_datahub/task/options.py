@@ -38,6 +38,10 @@ NAMESPACE = "default"
 class OptionError(ValueError):
     """An option has a wrong value; the message names the option and says which values are accepted."""
 
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -135,6 +139,10 @@ OPTIONS: Mapping[str, Option] = {
 """All options, by name."""
 ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
 """Options that are arguments of the operators."""
+_LIMITS = ("outbox_max_bytes", "group_access")
+_CHECKED_EARLY = frozenset(
+    {"lineage", "lineage_on_failure", "lineage_timeout", "emit_periodically", "capture", "on_orphan", "enabled"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,7 @@ class LineageOptions:
     :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub warm`` made none.
     :param event_log_connection: empty for the store's own defaults; ``None`` if a log in S3 is not read.
     :param notes: messages for the user about options that are accepted without effect.
+    :param problems: messages for the user about options and settings that are left out, since they cannot be used.
     """
 
     connection: str
@@ -165,6 +174,7 @@ class LineageOptions:
     datahub_url: str = ""
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     events_store: str | None = None
     connect_events: Path | None = None
     event_log_connection: str | None = None
@@ -195,26 +205,46 @@ class LineageConfiguration:
     def resolve(self, **arguments: Any) -> LineageOptions:
         """Return the options of one attempt. An argument that is ``None`` takes its configured value.
 
+        A value that cannot be used is left out (:attr:`LineageOptions.problems`): lineage does not depend on it.
+
         :param arguments: by the names of :data:`ARGUMENTS`.
-        :raises OptionError: if an argument is unknown, or an option has a wrong value.
-        :raises SettingsError: if a setting of the converter has a wrong value.
         """
-        for name in arguments.keys() - set(ARGUMENTS):
-            raise OptionError(_unknown(name, ARGUMENTS))
+        configuration, problems = self, [_unknown(name, ARGUMENTS) for name in arguments if name not in ARGUMENTS]
+        while True:
+            try:
+                options = configuration._resolved(arguments)
+            except OptionError as error:
+                problems.append(str(error))
+                if arguments.pop(error.option, None) is None:
+                    configuration = configuration._without(error.option)
+            else:
+                return replace(options, problems=(*problems, *options.problems))
+
+    def _without(self, option: str) -> LineageConfiguration:
+        """Return the configuration with the default of an option."""
+        return replace(self, read=lambda name: "" if name == option else self.read(name))
+
+    def _resolved(self, arguments: Mapping[str, Any]) -> LineageOptions:
+        """Return the options, or raise OptionError for the first one with a wrong value."""
+        _boolean("enabled", self._given(arguments, "enabled"))
         events, text = arguments.get("events_location"), partial(self._given, arguments)
-        settings, notes = self._settings(arguments.get("lineage"))
+        settings, notes, problems = self._settings(arguments.get("lineage"))
         return LineageOptions(
             connection=text("datahub_conn_id"),
             datahub_url=text("datahub_url").rstrip("/"),
             openlineage_connection=text("openlineage_conn_id") or None,
             settings=settings,
-            notes=(*notes, *(f"[{SECTION}]: {_unknown(name, OPTIONS)}" for name in self.names if name not in OPTIONS)),
+            notes=tuple(notes),
+            problems=(
+                *(f"[{SECTION}]: {_unknown(name, OPTIONS)}" for name in self.names if name not in OPTIONS),
+                *problems,
+            ),
             on_failure=self._one_of(_FailurePolicy, "lineage_on_failure", arguments),
             events_location=self.events_location(events),
             events_store=self._uri("events", events),
             connect_events=Path(file).expanduser() if (file := text("connect_events")) else None,
             outbox_location=self.outbox_location(arguments.get("outbox_location")),
-            outbox_limits=self.outbox_limits(),
+            outbox_limits=self.outbox_limits() if any(map(self.read, _LIMITS)) else None,
             timeout=self._timeout(arguments.get("lineage_timeout")),
             openlineage_jar=text("openlineage_jar"),
             emit_periodically=self._period(arguments.get("emit_periodically")),
@@ -237,7 +267,9 @@ class LineageConfiguration:
         given = argument if argument is not None else self._text("lineage_timeout")
         timeout = _number(given)
         if not 0 < timeout < _DAY_SECONDS:
-            raise OptionError(f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day")
+            raise OptionError(
+                "lineage_timeout", f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day"
+            )
         return timeout
 
     def _period(self, argument: float | str | None) -> float | None:
@@ -245,7 +277,8 @@ class LineageConfiguration:
         period = _number(given)
         if not (period == 0 or 1 <= period < _DAY_SECONDS):
             raise OptionError(
-                f"emit_periodically is {given!r}, want seconds, from 1 to less than a day, or 0 for never"
+                "emit_periodically",
+                f"emit_periodically is {given!r}, want seconds, from 1 to less than a day, or 0 for never",
             )
         return period or None
 
@@ -257,9 +290,9 @@ class LineageConfiguration:
     def is_enabled(self, argument: object = None) -> bool:
         """Return whether lineage is switched on, by the operator's argument or else by the configuration.
 
-        :raises OptionError: if the value is neither true nor false.
+        A value that is neither true nor false switches nothing off; :meth:`resolve` reports it.
         """
-        return _boolean("enabled", self._text("enabled") if argument is None else argument)
+        return read_boolean(str(self._text("enabled") if argument is None else argument)) is not False
 
     def events_location(self, argument: str | None = None) -> Path:
         """Return the folder of the event files; the default one if the events go to an object store."""
@@ -281,7 +314,9 @@ class LineageConfiguration:
             group_access=_boolean("group_access", self._text("group_access")),
         )
 
-    def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:
+    def setting_layers(
+        self, lineage: Mapping[str, Any] | str | None = None, environment: Mapping[str, str] = os.environ
+    ) -> tuple[dict[str, Any], ...]:
         """Return the converter's settings in layers, as ``LineageSettings.from_mapping`` takes them.
 
         The environment comes first, then the configuration, then ``lineage``; a later layer overrides an earlier one.
@@ -291,18 +326,24 @@ class LineageConfiguration:
         """
         from airflow_provider_spark_datahub.conversion import LineageSettings
 
-        environment = dict[str, Any](LineageSettings.environment_layer(os.environ))
+        of_process = dict[str, Any](LineageSettings.environment_layer(environment))
         defaults = _object(f"[{SECTION}] lineage", self._text("lineage") or "{}")
-        return tuple(layer for layer in (environment, defaults, _object("lineage", lineage or {})) if layer)
+        return tuple(layer for layer in (of_process, defaults, _object("lineage", lineage or {})) if layer)
 
-    def _settings(self, lineage: Mapping[str, Any] | LineageSettings | str | None) -> tuple[LineageSettings, list[str]]:
-        """Return the converter's settings, and notes on options without effect."""
-        from airflow_provider_spark_datahub.conversion import LineageSettings
+    def _settings(
+        self, lineage: Mapping[str, Any] | LineageSettings | str | None
+    ) -> tuple[LineageSettings, list[str], list[str]]:
+        """Return the converter's settings, notes on those without effect, and sentences on those that are left out."""
+        from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 
         if isinstance(lineage, LineageSettings):
-            return lineage, []
-        layers = self.setting_layers(lineage)
-        return LineageSettings.from_mapping(*layers), LineageSettings.notes(*layers)
+            return lineage, [], []
+        try:
+            layers, wrong = self.setting_layers(lineage), []
+        except SettingsError as error:
+            layers, wrong = self.setting_layers(lineage, environment={}), [str(error)]
+        settings, used, problems = LineageSettings.usable(*layers)
+        return settings, LineageSettings.notes(*used), [*wrong, *problems]
 
     def _text(self, option: str) -> str:
         return self.read(option) or OPTIONS[option].default
@@ -310,7 +351,9 @@ class LineageConfiguration:
     def _one_of(self, values: Any, option: str, arguments: Mapping[str, Any]) -> Any:
         value = self._given(arguments, option)
         if value not in get_args(values):
-            raise OptionError(f"{option} is {value!r}, want one of {', '.join(get_args(values))}")
+            close = nearest(str(value), get_args(values))
+            hint = f"; did you mean {close!r}?" if close else ""
+            raise OptionError(option, f"{option} is {value!r}, want one of {', '.join(get_args(values))}{hint}")
         return value
 
     def _event_log_connection(self, events_location: str | None) -> str | None:
@@ -332,7 +375,7 @@ class LineageConfiguration:
         number = _number(text)
         # NaN fails every comparison, so it is refused as well.
         if not 0 < number < float("inf"):
-            raise OptionError(f"[{SECTION}] {option} is {text!r}, want a number above 0")
+            raise OptionError(option, f"[{SECTION}] {option} is {text!r}, want a number above 0")
         return number
 
 
@@ -341,13 +384,22 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else "")
 
 
+def problems_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is wrong with arguments of an operator, as far as they are known when its DAG file is parsed."""
+    given = {name: value for name, value in arguments.items() if name in _CHECKED_EARLY and value is not None}
+    known = {name: value for name, value in given.items() if "{{" not in str(value)}
+    if not known:
+        return ()
+    return LineageConfiguration(lambda _: "", Path()).resolve(**known).problems
+
+
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
     try:
         decoded = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise OptionError(f"{name} is not valid JSON: {error}") from error
+        raise OptionError("lineage", f"{name} is not valid JSON: {error}") from error
     if not isinstance(decoded, Mapping):
-        raise OptionError(f"{name} is {decoded!r}, want an object of settings")
+        raise OptionError("lineage", f"{name} is {decoded!r}, want an object of settings")
     return dict(decoded)
 
 
@@ -362,7 +414,7 @@ def _number(value: object) -> float:
 def _boolean(name: str, value: object) -> bool:
     known = read_boolean(str(value))
     if known is None:
-        raise OptionError(f"{name} is {value!r}, want true or false")
+        raise OptionError(name, f"{name} is {value!r}, want true or false")
     return known
 
 

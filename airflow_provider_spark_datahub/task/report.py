@@ -28,6 +28,7 @@ class LineageReport:
     :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
     :param assets: URIs of Airflow's assets that get an event if the task succeeds.
     :param failure: how Spark failed, with the last that the driver said; ``None`` if it did not.
+    :param started_spark: whether the task may have started a Spark, by the traces that Sparks below a task leave.
     :param failed: a step of lineage failed; the events are kept and converted again later.
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
     :param warnings: problems with this lineage.
@@ -49,6 +50,7 @@ class LineageReport:
     forwarded: int | None = None
     assets: list[str] = field(default_factory=list)
     failure: str | None = None
+    started_spark: bool = True
     failed: bool = False
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)

@@ -49,6 +49,9 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
         {"outputs": ["b"], "pending": 3},
         {"reason": f"{MISSING} (/events/2.ndjson)"},
         {},
+        {"reason": "the jar /opt/a/one.jar does not fit: see /tmp/x"},
+        {"inputs": ["c"]},
+        {"reason": "the jar /opt/b/two.jar does not fit: see /tmp/y"},
     )
     put(outbox, key(), 3)
     put(outbox, key(task_id="refused"), 1).quarantine("no such aspect")
@@ -57,9 +60,9 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     counts = json.loads(result.stdout)
     assert counts.pop("oldest_pending_seconds") < 3600
     assert counts == {
-        "tasks": 5,
-        "with_lineage": 2,
-        "without": {MISSING: 2, "the report gives no reason": 1},
+        "tasks": 8,
+        "with_lineage": 3,
+        "without": {MISSING: 2, "the jar … does not fit: see …": 2, "the report gives no reason": 1},
         "pending": 1,
         "unfinished": 1,
         "quarantined": 1,
@@ -67,9 +70,10 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     }
     assert result.exit_code == 1
     text = run("coverage", "--dag", "shop").stdout.splitlines()
-    assert text[0].startswith("0 of 2 tasks with lineage (0.0 %) since ")
+    assert text[0].startswith("0 of 4 tasks with lineage (0.0 %) since ")
     assert text[1] == f"  2 without: {MISSING}"
-    assert text[2].startswith("outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
+    assert text[2] == "  2 without: the jar … does not fit: see …"
+    assert text[3].startswith("outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
     assert len(asked) == 2
 
 

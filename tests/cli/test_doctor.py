@@ -62,9 +62,8 @@ def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
 def test_a_failed_check_comes_with_advice() -> None:
     result = run("doctor", "--connection", "nowhere")
     assert result.exit_code == 1
-    wrong, advice = (line for line in result.stdout.splitlines() if "nowhere" in line)
-    assert wrong.startswith("✗ connection: connection 'nowhere' cannot be used")
-    assert advice.startswith("    → airflow connections add nowhere")
+    (wrong,) = (line for line in result.stdout.splitlines() if "nowhere" in line)
+    assert wrong.startswith("✗ connection: connection 'nowhere' cannot be used: it does not exist; add it: airflow ")
 
 
 @pytest.mark.usefixtures("sink")
@@ -217,11 +216,18 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert words["1 entry corrupt"] is CheckStatus.WARNING
 
 
+@pytest.mark.usefixtures("sink")
+def test_without_java_it_says_to_install_one(tmp_path: Path) -> None:
+    executable(tmp_path / "spark/bin/spark-submit", "#!/bin/sh\necho JAVA_HOME is not set >&2\nexit 1\n")
+    lines = run("doctor").stdout.splitlines()
+    assert "    → install Java 17, and set JAVA_HOME to it" in lines
+
+
 def test_a_misspelled_option_is_named_with_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATON", "/lost")
     _, findings = CHECKS.check_configuration()
     (unknown,) = (finding for finding in findings if "unknown option" in finding.message)
-    assert unknown.status is CheckStatus.WARNING
+    assert unknown.status is CheckStatus.BAD
     assert "'outbox_locaton'; did you mean 'outbox_location'?" in unknown.message
 
 

@@ -263,7 +263,7 @@ def test_an_outage_is_known_to_the_other_tasks_for_a_minute(tmp_path: Path) -> N
     ours.record(*SERVER, OUT)
     clock.now += 20
     assert others.refusal(*SERVER) == (
-        "DataHub is not available (Connection refused); no other task of this host asks it again for 40 s"
+        "DataHub is not available (Connection refused); no other task of this host asks it again before 00:17:40 UTC"
     )
     assert others.refusal("another", SERVER[1]) is None
     assert others.refusal(SERVER[0], "DataHub at http://another:8080") is None

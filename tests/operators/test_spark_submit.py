@@ -233,6 +233,31 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     assert 'run "spark-datahub help no-lineage"' in shown
 
 
+def test_a_mistake_in_the_options_costs_only_itself(spark: FakeSpark) -> None:
+    wrong = {"lineage": {"platform_instanc": "eu", "env": "DEV"}, "lineage_on_failure": "fails"}
+    with pytest.warns(UserWarning, match="left out") as warned:
+        operator = operator_with_lineage(spark, **wrong)
+    problems = [
+        "lineage_on_failure is 'fails', want one of warn, retry, fail; did you mean 'fail'?; it is left out",
+        "unknown lineage setting 'platform_instanc'; did you mean 'platform_instance'?; it is left out",
+    ]
+    assert [str(warning.message).partition(": ")[2] for warning in warned] == problems
+    report = report_of(operator)
+    assert (report["pending"], report["reason"]) == (0, None)
+    assert all(urn.endswith(",DEV)") for urn in report["outputs"])
+    assert [text for text in report["warnings"] if "left out" in text] == problems
+
+
+def test_a_failure_before_spark_submit_is_named_as_one(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise ValueError("no HADOOP_CONF_DIR")
+
+    monkeypatch.setattr(SparkSubmitHook, "__init__", refuse)
+    operator = operator_with_lineage(spark, deploy_mode="cluster")
+    reason = report_of(operator, fails=ValueError)["reason"]
+    assert reason == "spark-submit was not started: ValueError: no HADOOP_CONF_DIR"
+
+
 def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AttributeError("no such method in this version")
@@ -501,13 +526,6 @@ def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path
     assert changes == [("airflow", "PATCH"), ("spark", "PATCH"), ("airflow", "UPSERT"), ("spark", "UPSERT")]
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"]) == (23, 0)
-
-
-def test_a_wrong_emit_periodically_costs_the_lineage_and_not_the_task(spark: FakeSpark) -> None:
-    operator = operator_with_lineage(spark, emit_periodically="often")
-    context = context_of(operator)
-    execute(operator, context)
-    assert "emit_periodically is 'often'" in context["ti"].xcoms["lineage_report"]["reason"]
 
 
 @cases("operators")

@@ -221,6 +221,17 @@ def test_default_args_can_switch_the_lineage_of_a_dag_off(spark: FakeSpark, monk
     assert "OpenLineage" not in spark.runs[0]
 
 
+def test_a_task_by_policy_that_starts_no_spark_reports_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with DAG("shop", schedule=None, default_args={"datahub_conn_id": "datahub_file"}) as one:
+        BashOperator(task_id="greet", bash_command="echo hello")
+    operator: Any = with_policy(one, monkeypatch, "BashOperator").get_task("greet")
+    execute(operator, context := context_of(operator))
+    assert context["ti"].xcoms.keys() <= {"return_value"}
+    assert "ineage" not in caplog.text
+
+
 def test_options_in_default_args_that_cannot_be_rendered_do_not_fail_the_task(
     spark: FakeSpark,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.configuration import AIRFLOW_HOME
 
-from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError
+from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError, problems_of
 from tests.cases import cases
 
 
@@ -95,21 +97,36 @@ def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch
 
 
 @cases("task")
-def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        resolved(**arguments)
+def test_wrong_arguments_are_named_and_left_out(arguments: dict[str, Any], message: str) -> None:
+    options = resolved(**arguments)
+    (problem,) = options.problems
+    assert re.search(message, problem)
+    assert replace(options, problems=()) == resolved()
+    assert problems_of(arguments) in ((problem,), ())
 
 
-def test_wrong_converter_options_are_named() -> None:
-    with pytest.raises(SettingsError, match="unknown lineage setting 'tag'; did you mean 'tags'"):
-        resolved(lineage={"tag": "a"})
+def test_a_wrong_converter_setting_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "lineage", '{"platform_instanc": "eu", "owners": "ada"}')
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
+    options = resolved(lineage={"tag": "a", "env": "DEV", "domains": 7})
+    assert options.settings == LineageSettings(env="DEV", owners=("ada",))
+    starts = ("INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'", "unknown lineage setting 'platform_instanc'; did you",
+              "unknown lineage setting 'tag'; did you mean 'tags'", "domains is 7")  # fmt: skip
+    assert all(problem.startswith(start) for problem, start in zip(options.problems, starts, strict=True))
+
+
+def test_arguments_that_a_template_gives_are_not_judged_before_it_is_rendered() -> None:
+    assert problems_of({"lineage_on_failure": "{{ var.value.policy }}", "lineage": '{"env": "{{ params.env }}"}'}) == ()
+    assert problems_of({"lineage_on_failure": "fails"}) == (
+        "lineage_on_failure is 'fails', want one of warn, retry, fail; did you mean 'fail'?",
+    )
 
 
 @cases("task")
 def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str) -> None:
     configure(monkeypatch, option, value)
-    with pytest.raises(OptionError, match=message):
-        resolved()
+    (problem,) = resolved().problems
+    assert re.search(message, problem)
 
 
 @cases("task")
@@ -122,9 +139,9 @@ def test_the_argument_enabled_overrides_the_configuration(
 
 
 @pytest.mark.parametrize("argument", ["maybe", "", 2])
-def test_a_wrong_switch_is_named(argument: object) -> None:
-    with pytest.raises(OptionError, match=f"enabled is {argument!r}, want true or false"):
-        configuration().is_enabled(argument)
+def test_a_wrong_switch_is_named_and_switches_nothing_off(argument: object) -> None:
+    assert configuration().is_enabled(argument)
+    assert resolved(enabled=argument).problems[:1] in ((f"enabled is {argument!r}, want true or false",), ())
 
 
 def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,5 +152,8 @@ def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1 GB"])
 def test_a_limit_must_be_a_number_above_zero(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     configure(monkeypatch, "outbox_max_bytes", value)
-    with pytest.raises(OptionError, match=f"outbox_max_bytes is '{value}', want a number above 0"):
-        resolved()
+    wrong = f"outbox_max_bytes is '{value}', want a number above 0"
+    with pytest.raises(OptionError, match=wrong):
+        configuration().outbox_limits()
+    (problem,) = resolved().problems
+    assert wrong in problem
