@@ -385,7 +385,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def problems_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is wrong with arguments of an operator, as far as they are known when its DAG file is parsed."""
+    """Return a sentence for each unusable argument of an operator, as far as its DAG file has the values."""
     given = {name: value for name, value in arguments.items() if name in _CHECKED_EARLY and value is not None}
     known = {name: value for name, value in given.items() if "{{" not in str(value)}
     if not known:
