@@ -353,7 +353,8 @@ def _deliver(end: _End, entry: Entry | None) -> None:
     drained = task.drain(entry.outbox, hooks.airflow_connections(), limits, converts=lambda _: False).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
-        log.warning("Could not deliver %s: %s. It stays in the outbox.", end, "; ".join(drained.problems))
+        reasons = "; ".join(problem.rstrip(".") for problem in drained.problems)
+        log.warning("Could not deliver %s: %s. It stays in the outbox.", end, reasons)
     elif not end.key.task_id:
         _deliver_rest_of_run(end, entry.outbox)
 
