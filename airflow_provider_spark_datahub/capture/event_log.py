@@ -476,6 +476,11 @@ class LogFollower:
         self._folder = folder
         self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
 
+    @property
+    def found(self) -> bool:
+        """Return whether there was any log."""
+        return bool(self._parts)
+
     def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         """Yield the wanted events that were logged since, decoded and reduced.
 

@@ -164,14 +164,14 @@ class JobEvents:
         limit = None if self._settings.coalesce_jobs else _MAX_SINGLE_EVENTS
         while (events := self._add_new(islice(new, limit), stop)) or again:
             log.debug("Followed the job: %s, %d bytes read", counted(events, "new event"), self._file.report.bytes_read)
-            yield self._converter.snapshot(with_log=self._has_event_log)
+            yield self._converter.snapshot(with_log=self._event_log.is_followed)
             if limit is None or not events:
                 return
 
     def mark_delivered(self) -> None:
         """Forget completed queries of a long job. Call this when the lineage of :meth:`snapshot` was delivered."""
         if self._converter.run_count > _MAX_KEPT_RUNS:
-            self._converter.discard_reported(with_log=self._has_event_log)
+            self._converter.discard_reported(with_log=self._event_log.is_followed)
             self._forgotten = True
 
     @property

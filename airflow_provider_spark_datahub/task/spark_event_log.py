@@ -97,6 +97,11 @@ class SparkEventLog:
             with suppress(OSError):
                 self.folder.load_client()
 
+    @property
+    def is_followed(self) -> bool:
+        """Return whether :meth:`follow` has found the log: some can only be read at the end."""
+        return self._follower is not None and self._follower.found
+
     def follow(self, converter: Converter, stop: Callable[[], bool]) -> int:
         """Hand new events to the converter while the job runs, and return their number.
 
@@ -113,7 +118,10 @@ class SparkEventLog:
         return events
 
     def read(self, converter: Converter, expired: Callable[[], bool]) -> bool:
-        """Hand all events of the log to the converter; return False if the log was not read to its end."""
+        """Hand all events of the log to the converter; return False if the log was not read to its end.
+
+        A log that Spark never wrote is :attr:`missing`: the lineage is then that of the listener.
+        """
         if self.folder is None:
             return True
         application_ids = self._application_ids(converter)
@@ -128,9 +136,10 @@ class SparkEventLog:
         for event in events:
             converter.add_log_event(event)
         self.problems += events.problems
-        if not isinstance(self.folder, Path) and not events.logs and not events.problems:
-            self.problems.append(f"there is no Spark event log of this job in {self.folder}")
-        return events.complete
+        if events.logs or events.problems:
+            return events.complete
+        self.missing = "Spark wrote none" if self.is_own else f"there is none of this job in {self.folder}"
+        return bool(converter.application_ids) and not self.is_followed
 
     def _application_ids(self, converter: Converter) -> set[str] | None:
         """Return the ids of the applications to read, since the user's own folder has logs of others, too."""

@@ -77,15 +77,24 @@ def test_without_an_event_log_the_reason_is_reported(
 ) -> None:
     log, submission = SparkEventLog(), Submission(properties=properties)
     assert log.inject(submission, tmp_path / "try1.ndjson", local_driver=local_driver) == submission
-    assert reason in log.problems[0]
+    assert reason in log.missing
     assert convert(log)[1]
+
+
+def test_a_log_that_spark_never_wrote_leaves_the_listener_alone(tmp_path: Path) -> None:
+    log = SparkEventLog()
+    log.inject(Submission(), tmp_path / "try1.ndjson", local_driver=True)
+    assert convert(log)[1]
+    assert "Spark wrote none" in log.missing
+    without_events = Converter(LineageSettings())
+    assert not log.read(without_events, lambda: False)
 
 
 def test_a_folder_that_cannot_be_made_costs_only_the_log(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log, submission = SparkEventLog(), Submission()
     assert log.inject(submission, tmp_path / "file" / "try1.ndjson", local_driver=True) == submission
-    assert "Not a directory" in log.problems[0]
+    assert "Not a directory" in log.missing
 
 
 def test_a_log_that_there_is_no_time_to_read_is_incomplete(tmp_path: Path) -> None:
