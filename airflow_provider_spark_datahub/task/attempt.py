@@ -136,7 +136,7 @@ class AttemptLineage:
         :raises OSError: if the properties file cannot be read.
         """
         events = self._on_events_disk(self._new_event_place)
-        injection = self._injection(submission, spark, events, (parent, root))
+        injection, problem = self._injection(submission, spark, events, (parent, root))
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
         event_log = SparkEventLog(open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms)
@@ -152,6 +152,11 @@ class AttemptLineage:
                 connection=self.options.event_log_connection,
             )
             injection = replace(injection, submission=self._on_events_disk(with_log))
+        if problem is not None and event_log.folder is None:
+            raise problem
+        if problem is not None:
+            reason = redact_text(problem.reason)
+            self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         if spark.binary:
             capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
         if spark.local_driver and isinstance(events, Path):
@@ -301,10 +306,11 @@ class AttemptLineage:
 
     def _injection(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
-    ) -> Injection:
-        """Return the submission with the listener, or without it if lineage comes from Spark's event log.
+    ) -> tuple[Injection, InjectionError | None]:
+        """Return the submission with the listener, or without it if lineage comes from Spark's event log alone.
 
         :param runs: the parent run, and the root of the run tree.
+        :returns: also why the listener cannot be added, if ``capture`` asks for it.
         :raises InjectionError: if the listener cannot be added without risk to the job, and ``capture`` does not allow
             the job's event log instead.
         :raises OSError: if the properties file cannot be read.
@@ -313,17 +319,16 @@ class AttemptLineage:
         if submission.secrets and spark.binary and not submission.replaceable:
             names_of_secrets = ", ".join(sorted(submission.secrets))
             log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
-        reason = f"capture is {self.options.capture}"
+        problem = None
         if self.options.capture != "event_log":
             try:
-                return self._with_listener(submission, spark, events_file, runs)
+                return self._with_listener(submission, spark, events_file, runs), None
             except InjectionError as error:
                 if self.options.capture == "listener":
                     raise
-                reason = redact_text(error.reason)
-                self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
-        log.debug("The job runs without the OpenLineage listener: %s", reason)
-        return Injection(submission, users_parent=False, users_transport=False)
+                problem = error
+        log.debug("The job runs without the OpenLineage listener: %s", problem or "capture is event_log")
+        return Injection(submission, users_parent=False, users_transport=False), problem
 
     def _with_listener(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]

@@ -255,7 +255,7 @@ class EndedAttempt:
         report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
-        self._describe_log(job.event_log, is_alone=not collected.events)
+        self._describe_log(job.event_log, has_events=bool(collected.events))
         if self.end.failure and lineage.listener_failure:
             report.warnings.append(f"{lineage.listener_failure}; a next attempt runs without the listener")
         report.warnings += notes if collected.events else []
@@ -277,12 +277,12 @@ class EndedAttempt:
             seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
             report.reason = "; ".join(part for part in (seen, lineage.driver_output.sentence) if part)
 
-    def _describe_log(self, event_log: SparkEventLog, *, is_alone: bool) -> None:
+    def _describe_log(self, event_log: SparkEventLog, *, has_events: bool) -> None:
         report = self._lineage.report
         report.warnings += event_log.problems
-        if event_log.missing and is_alone:
+        if event_log.missing and self._lineage.options.capture == "event_log":
             report.warnings.append(f"no Spark event log: {event_log.missing}")
-        elif event_log.missing:
+        elif event_log.missing and has_events:
             report.gaps.append(f"no Spark event log: {event_log.missing}; {_LISTENER_ALONE}")
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_USED_AT_THE_END = ("task.ended", "task.job_events", "delivery.outbox.drain")
+_USED_AT_THE_END = ("task.ended", "task.job_events", "delivery.outbox.drain", "capture.event_log")
 """Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
 
 

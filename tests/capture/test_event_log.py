@@ -135,7 +135,7 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
             "Event": execution["Event"],
             "executionId": 3,
             "description": "d" * 16_384,
-            "physicalPlanDescription": "p" * 16_384,
+            "physicalPlanDescription": "p" * 20_000,
             "time": 5,
         },
         {"Event": "SparkListenerApplicationEnd", "Timestamp": 2},

@@ -53,6 +53,7 @@ class Try:
             "outbox_location": str(self.folder / "outbox"),
             "timeout": 30.0,
             "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
+            "capture": "listener",
         }
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
