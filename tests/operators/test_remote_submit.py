@@ -46,7 +46,7 @@ def assert_lineage(folder: Path, report: Any, task_id: str, application: str) ->
     catalogue.assert_strict()
     orders, customers = (file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers"))
     written = file_dataset(folder / "orders")
-    job = catalogue.one(spark_job("remote_lineage", task_id, application), "dataJobInputOutput")
+    job = catalogue.one(spark_job("shop", task_id, application), "dataJobInputOutput")
     assert (edges(job, "input"), edges(job, "output")) == ({orders, customers}, {written})
     assert {
         (Column(orders, "amount"), Column(written, "amount")),
