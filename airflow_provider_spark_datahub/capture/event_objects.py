@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     CollectLimits,
     Follower,
     QuarantinedLine,
+    shortened,
 )
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
@@ -172,9 +173,9 @@ class _ObjectFollower(Follower[T]):
         for batch in _batches(events, sizes):
             self._check(stop)
             for name, content in zip(batch, self._store.read_all(batch), strict=True):
-                yield from self._event_of(name, content, final=final)
+                yield from self._event_of(name, content, stop, final=final)
 
-    def _event_of(self, name: str, content: bytes | Exception, *, final: bool) -> Iterator[T]:
+    def _event_of(self, name: str, content: bytes | Exception, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         if isinstance(content, FileNotFoundError):
             return  # removed since the listing
         if isinstance(content, Exception):
@@ -182,7 +183,8 @@ class _ObjectFollower(Follower[T]):
             raise kind(f"{self._described(name)}: {content}") from content
         try:
             # Line feeds are only white space in JSON, but later steps need one event per line.
-            event = self._parse(content.replace(b"\r", b" ").replace(b"\n", b" "))
+            line = shortened(content.replace(b"\r", b" ").replace(b"\n", b" "), lambda: self._check(stop))
+            event = self._parse(line)
         except BadLineError as problem:
             if final:
                 self._quarantine(name, str(problem))

@@ -216,7 +216,7 @@ def _job_texts(facets: Facets) -> _JobTexts:
     job_type, owners = facets["jobType"], as_objects(facets["ownership"].get("owners"))
     return _JobTexts(
         job_type=as_text(job_type.get("jobType")),
-        sql=as_text(facets["sql"].get("query")),
+        sql=as_text(facets["sql"].get("query")).strip(),
         description=as_text(facets["documentation"].get("description")) or None,
         owner_names=tuple(name for owner in owners if (name := as_text(owner.get("name")).strip())),
         is_streaming=job_type.get("processingType") == "STREAMING",
@@ -324,6 +324,7 @@ _decode_facets = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
 
 _LONG_BYTES = 16 * 1024
+_REMEMBERED_BYTES = 4 * 1024 * 1024
 
 
 def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
@@ -334,6 +335,8 @@ def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
     def read_again(part: Raw | bytes) -> _T:
         nonlocal last
         text, before = bytes(part), last  # read once: another thread may replace it
+        if len(text) > _REMEMBERED_BYTES:
+            return read(text)
         # Comparing a text with the previous event's text is much faster than hashing it.
         if before is not None and text == before[0]:
             return before[1]
@@ -409,7 +412,7 @@ def _splitter() -> Callable[[bytes], tuple[bytes, bytes]]:
         if text.endswith(end) and text.endswith(_JOB, 0, -len(end)):
             return text[: -len(end) - len(_JOB)], end
         begin, _, end = text.rpartition(_JOB)
-        last = end
+        last = end if len(end) <= _REMEMBERED_BYTES else b""
         return begin, end
 
     return split

@@ -51,6 +51,8 @@ _UNCHECKED_CHARACTERS = 64 * 1024
 
 MAX_TEXT = 2_000_000
 """Characters of a text that are searched for secrets, in a few seconds at worst; the rest is cut off."""
+LONGEST_LOGIN = 600
+"""Characters of ``://user:password@``, as far as it is recognised."""
 _TURNS = 3
 _REMEMBERED_CHARACTERS = 1_000
 _MAX_KEY = 256
@@ -76,15 +78,36 @@ def _redact(key: str, value: str, pattern: str | None) -> str:
 _redact_again = lru_cache(maxsize=4096)(_redact)
 
 
-def redact_text(text: str) -> str:
-    """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets."""
-    text = cut(text, MAX_TEXT)
+def redact_text(text: str, longest: int = MAX_TEXT) -> str:
+    """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets.
+
+    :param longest: a longer text is cut before it is searched, and ends with its original length.
+    """
+    if len(text) > longest:
+        note = f"… (cut: {len(text)} characters)"
+        return redacted_beginning(text, longest - len(note)) + note
+    return _redacted(text) if len(text) <= _REMEMBERED_CHARACTERS else _redact_long_again(text)
+
+
+def redacted_beginning(text: str, length: int) -> str:
+    """Return the beginning of :func:`redact_text`, and search no more of the text than that needs."""
+    if len(text) <= length + LONGEST_LOGIN:
+        return _redacted(text)[:length]
+    # A login without its end is not recognised, unlike a value that is assigned.
+    return _redacted(text[: length + LONGEST_LOGIN])[:-LONGEST_LOGIN][:length]
+
+
+def _redacted(text: str) -> str:
     if _has_any(text, _WORDS_OF_ASSIGNMENTS, _WORD):
         # Before the URLs: in a URL, an `@` in an assigned password looks like the end of a login.
         text = _replaced(_ASSIGNMENT, _WORD, rf"\g<key>\g<between>{REDACTED}", text)
     if ":" in text and "jdbc:oracle:" in text.lower():
         text = _replaced(_ORACLE_LOGIN, _ORACLE, r"\1", text)
     return redact_url(text) if "://" in text else text
+
+
+# The outputs of a query, and the steps of a conversion, share a statement.
+_redact_long_again = lru_cache(maxsize=4)(_redacted)
 
 
 def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str, text: str) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 import random
+import tracemalloc
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
+from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.capture.stored_files import decompressed_zstd
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
@@ -23,6 +27,7 @@ from airflow_provider_spark_datahub.conversion import (
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.columns import facet as columns
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import JobEvents
@@ -131,6 +136,75 @@ def test_the_time_is_checked_within_one_event() -> None:
     assert convert(10**6)[0] == many
 
 
+def _with_statement(path: Path, statement: str, outputs: int, columns: Mapping[str, Any]) -> None:
+    event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
+    event["job"]["facets"]["sql"] = {"query": statement}
+    event["outputs"] = [
+        {"namespace": "s3://b", "name": f"/out{number}", "facets": columns} for number in range(outputs)
+    ]
+    path.write_text(json.dumps(event) + "\n")
+
+
+@pytest.mark.parametrize("columns", [{}, {"columnLineage": FACET}], ids=["no columns", "columns"])
+def test_a_statement_is_searched_once_however_many_outputs_share_it(
+    columns: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    substitute = redaction._replaced
+
+    def counted(*arguments: Any) -> str:
+        searched.append(len(arguments[-1]))
+        return substitute(*arguments)
+
+    monkeypatch.setattr(redaction, "_replaced", counted)
+    path, statement = tmp_path / "events.ndjson", "INSERT INTO t VALUES (password = 'x') " * 5000
+    _with_statement(path, statement, 50, columns)
+    events = JobEvents(SubmittedJob(LineageSettings(), path))
+    events.collect(Deadline.after(600))
+    conversion, _ = events.lineage(True, ATTEMPT)
+    assert len(conversion.outputs) == 50
+    assert sum(searched) < 2 * len(statement)
+
+
+def test_a_long_line_takes_three_times_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    _with_statement(path, "SELECT a, 'ö\\' FROM t " * 1_000_000, 20, {})
+    tracemalloc.start()
+    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=True)
+    events.collect(Deadline.after(600))
+    conversion, _ = events.lineage(True, ATTEMPT)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(conversion.outputs) == 20
+    assert peak < 3 * path.stat().st_size
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_only_long_strings_of_a_line_are_cut(escaped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_lines, "_LONGEST_STRING", 400)
+    rng, pieces = random.Random(1), ["a", '"', "\\", "é", "𝄞", "\n", ",", "x" * 30, "", " "]
+    for _ in range(1000):
+        texts = ["".join(rng.choices(pieces, k=rng.choice([0, 3, 30, 900]))) for _ in range(4)]
+        line = json.dumps(texts, ensure_ascii=escaped).encode()
+        for text, kept in zip(texts, json.loads(event_lines.shortened(line, lambda: None)), strict=True):
+            beginning, cut, _ = kept.partition("… (cut: ")
+            assert text.startswith(beginning.encode(errors="ignore").decode())  # half of a surrogate pair
+            assert bool(cut) == (text != kept) == (len(json.dumps(text, ensure_ascii=escaped).encode()) - 1 > 400)
+
+
+@pytest.mark.parametrize("behind", range(0, 1200, 37))
+def test_a_cut_leaves_no_part_of_a_secret(behind: int) -> None:
+    """Wherever a text is cut, in a login or in a value."""
+    for secret in (f"jdbc:mysql://etl:{'s3cr3t' * 40}@host/shop ", f"OPTIONS (password '{'s3cr3t' * 90}') "):
+        text = "x" * behind + " " + secret + "y " * 2000
+        for shown in (short_statement(text, 1100), redact_text(text, 1300)):
+            assert "s3cr" not in shown
+        line = json.dumps([text * 3]).encode()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(event_lines, "_LONGEST_STRING", 1000)
+            assert "s3cr" not in redact_text(json.loads(event_lines.shortened(line, lambda: None))[0])
+
+
 def _checks_within(text: str) -> int:
     checks = count()
     with time_limit(lambda: next(checks) < 0):
@@ -142,6 +216,7 @@ def _checks_within(text: str) -> int:
 def test_the_time_is_checked_within_one_text() -> None:
     for text in ("password " * 50_000, "://a:" * 50_000 + "@" * 50_000, "pwd='x' " * 50_000):
         assert _checks_within(text) >= len(text) // 2**17
+        redaction._redact_long_again.cache_clear()
         with pytest.raises(OutOfTimeError), time_limit(lambda: True):
             redact_text(text)
 

@@ -46,8 +46,11 @@ def fine_grained_lineages(
     if not queries:
         return NO_LINEAGES
     statements = {columns.sql for _, columns, _ in queries if columns.sql}
-    union = _union(queries, longest)
-    if union.characters > longest and statements:
+    # Each column lineage of an output has the statement.
+    of_outputs = {output: len(columns.sql) * len(columns.edges) for output, columns, _ in queries}
+    fits = sum(of_outputs.values()) <= longest
+    union = _union(queries, longest) if fits else None
+    if union is None or (union.characters > longest and statements):
         text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
         union = _union([(output, columns.without_sql(), names) for output, columns, names in queries], longest)
     if union.left_out or union.characters > longest:

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
-from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.redaction import LONGEST_LOGIN, redacted_beginning
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 
 if TYPE_CHECKING:
@@ -361,7 +361,8 @@ def with_columns_of_statements(
 
 def short_statement(statement: str, length: int = 80) -> str:
     """Return the beginning of a statement on one line, without secrets. The length is in characters."""
-    return redact_text(" ".join(statement.split()))[:length]
+    words = statement.split(maxsplit=length + LONGEST_LOGIN)
+    return redacted_beginning(" ".join(words), length)
 
 
 def direct_columns(state: DatasetState) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
-from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL
+from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL, short_statement
 from airflow_provider_spark_datahub.conversion.datasets import parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
@@ -67,7 +67,7 @@ class Evidence(msgspec.Struct):
         """Return the id of what a query did, and keep its text; empty if there are too many."""
         text = run.sql.strip() or run.job_name.partition(".")[2] or run.job_name
         if text not in self._ids:
-            clean = cut(redact_text(text), _LONGEST_STATEMENT)
+            clean = cut(redact_text(text, _LONGEST_STATEMENT), _LONGEST_STATEMENT)
             identity = hashlib.sha256(clean.encode(errors="backslashreplace")).hexdigest()[:_ID_LENGTH]
             has_room = len(self.statements) < _MOST_STATEMENTS
             self._ids[text] = identity if identity in self.statements or has_room else ""
@@ -151,7 +151,7 @@ def rejected_edges(
     """
     for own, run in zip(reported, runs, strict=True):
         events = own.reported or own
-        query = redact_text(" ".join(events.sql.split())) or events.job_name
+        query = short_statement(events.sql, _LONGEST_STATEMENT) or events.job_name
         for kind, dataset, reason, rule in (
             *_whole_queries(own, in_flight),
             *_not_written(run),
@@ -160,7 +160,7 @@ def rejected_edges(
         ):
             urn = urn_of(dataset)
             if urn is not None:
-                yield RejectedEdge(urn, kind, run.run_id, cut(query, _LONGEST_STATEMENT), reason, rule)
+                yield RejectedEdge(urn, kind, run.run_id, query, reason, rule)
 
 
 _Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]

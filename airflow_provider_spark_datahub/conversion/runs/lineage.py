@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,6 +72,7 @@ _BY_STATEMENT = {
     "UPDATE": "UPDATE",
 }
 _WRITTEN = "INSERT"
+_FIRST_WORDS = 1000
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -128,7 +129,7 @@ def _kind(run: RunState, state: DatasetState) -> str:
     """Return the type that the output's lifecycle stands for, else the statement's type, else ``INSERT``."""
     if state.lifecycle:
         return _BY_LIFECYCLE.get(state.lifecycle, "UNKNOWN")
-    words = run.sql.upper().split(maxsplit=2)[:2]
+    words = run.sql[:_FIRST_WORDS].upper().split(maxsplit=2)[:2]
     return _BY_STATEMENT.get(" ".join(words)) or _BY_STATEMENT.get(" ".join(words[:1]), _WRITTEN)
 
 
@@ -243,7 +244,7 @@ class Lineage(msgspec.Struct, gc=False):
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
-            diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
+            diagnostics.gaps = _first_distinct(gaps)
         return lineage
 
 
@@ -293,6 +294,15 @@ def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, b
     return dataset, tuple(names), columns, facets, state.schema_index - begin
 
 
+def _first_distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for text in texts:
+        found[text] = None
+        if len(found) == MAX_LISTED:
+            break
+    return tuple(found)
+
+
 def _refusal(run: RunState) -> str:
     return f"not written, as Spark refused or failed to do it: {_query(run)}"
 
@@ -302,13 +312,16 @@ def _query(run: RunState) -> str:
     return repr(short_statement(run.sql)) if run.sql else run.job_name.partition(".")[2] or run.job_name
 
 
-_ROWS = re.compile(r"\binsert\s+(?:into|overwrite)\b.*?\bvalues\s*\(", re.IGNORECASE | re.DOTALL)
+_INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
+_VALUES = re.compile(r"\bvalues\s*\(", re.IGNORECASE)
 _READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
 
 
-def _holds_its_rows(run: RunState) -> bool:
+@lru_cache(maxsize=4)  # the outputs of a query share its statement
+def _holds_its_rows(statement: str) -> bool:
     """Return whether a statement inserts literal rows (``VALUES``), so that it has no input."""
-    return _ROWS.search(run.sql) is not None and not _READS.search(run.sql)
+    insert = _INSERT.search(statement)
+    return bool(insert and _VALUES.search(statement, insert.end())) and not _READS.search(statement)
 
 
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
@@ -390,20 +403,23 @@ class _Edges:
             for dataset, state in written:
                 if (urn := self._namer.urn(dataset)) is not None:
                     by_output.setdefault(urn, []).append((run, state))
-        for urn, writes in sorted(by_output.items()):
+        reads = {run.run_id: not run.inputs.keys() <= phantoms for run, _ in self._written}
+        for urn, writes in in_time(sorted(by_output.items())):
+            has_inputs = any(reads[run.run_id] or not phantoms.issuperset(state.column_inputs) for run, state in writes)
+            if has_inputs and not (with_columns and not any(direct_columns(state) for _, state in writes)):
+                continue
             query = _query(writes[-1][0])
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
-            named = {dataset for run, state in writes for dataset in (*run.inputs, *state.column_inputs)}
-            inputs = named - phantoms
-            if not named and all(_holds_its_rows(run) for run, _ in writes):
-                continue
-            if not inputs:
+            if not has_inputs:
+                named = {dataset for run, state in writes for dataset in (*run.inputs, *state.column_inputs)}
+                if not named and all(_holds_its_rows(run.sql) for run, _ in writes):
+                    continue
                 folders = ", ".join(sorted({dataset.name for dataset in named}))
                 names = f"only a folder around the file ({folders})" if folders else "none"
                 yield f"no input of {urn} is known: {source} names {names} for {query}{reason}"
-            elif with_columns and not any(direct_columns(state) for _, state in writes):
+            else:
                 yield f"no column lineage of {urn} is known: {source} reports none for {query}{reason}"
 
     def partitions(self) -> tuple[str, ...]:
