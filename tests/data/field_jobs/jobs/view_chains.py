@@ -15,9 +15,8 @@ sql("CREATE TABLE vc.sizes USING parquet AS SELECT a, max(b) AS b FROM t2 GROUP 
 sql("ALTER VIEW vc.v1 AS SELECT order_id AS id, customer_id AS buyer, order_id * 1.0D AS paid FROM wh.sales")
 sql("CREATE TABLE vc.after USING parquet AS SELECT who, twice FROM vc.v3")
 # Another session sees what is global, and a temporary view of its own in place of ours.
-raw("changes").createOrReplaceTempView("changes")
+raw("changes").select("customer_id", "country").createGlobalTempView("land")
 other = spark.newSession()
-sql("CREATE GLOBAL TEMPORARY VIEW land AS SELECT customer_id, country FROM changes")
 other.sql("CREATE TEMP VIEW t1 AS SELECT name AS who FROM wh.people")
 other.sql("SELECT t.who, l.country FROM t1 t CROSS JOIN global_temp.land l").write.parquet(f"{lake}/out/vc/other")
 sql("SELECT who, twice FROM t1").write.parquet(f"{lake}/out/vc/ours")
