@@ -53,6 +53,11 @@ class ReportedColumns:
         """Return the columns of a dataset, by the latest schema in events."""
         return field_names(self._schemas.get(self._name(named)))
 
+    def _cloned_columns(self, clone: PlanDataset, source: PlanDataset) -> list[str]:
+        """Return the columns of a cloned dataset without those that its clone lacks: it may be replaced later."""
+        own = self._columns_of(clone)
+        return [column for column in self._columns_of(source) if column in own or not own]
+
     @cached_property
     def _schemas(self) -> Mapping[DatasetName | None, bytes]:
         states = self._names.states
@@ -67,7 +72,7 @@ class ReportedColumns:
         """
         by_sink: dict[PlanDataset, WrittenColumns] = {}
         for sink, written in found.written if runs else ():
-            by_sink.setdefault(sink, {}).update(with_cloned(written, self._columns_of))
+            by_sink.setdefault(sink, {}).update(with_cloned(written, partial(self._cloned_columns, sink)))
         outputs = _Outputs(runs.values(), self._namer)
         for sink, written in by_sink.items():
             target = self._name(sink)
