@@ -171,7 +171,8 @@ def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
         if above:
             children[above[-1][1]][number] = None
         above.append((depth, number))
-        children.setdefault(number, {})
+        # A cache that is read twice is drawn twice, with the same numbers: it comes after all nodes above it.
+        children[number] = children.pop(number, {})
     return {number: replace(described[number], children=tuple(below)) for number, below in children.items()}
 
 
