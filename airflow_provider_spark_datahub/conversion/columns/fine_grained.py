@@ -41,7 +41,7 @@ def fine_grained_lineages(
     longest = settings.max_string_length
     queries = [
         (output, columns, tuple((item, urn) for item in columns.inputs if (urn := namer.urn(item)) is not None))
-        for output, columns in dict.fromkeys(lineages)
+        for output, columns in in_time(dict.fromkeys(lineages))
     ]
     if not queries:
         return NO_LINEAGES
@@ -52,7 +52,7 @@ def fine_grained_lineages(
     union = _union(queries, longest) if fits else None
     if union is None or (union.characters > longest and statements):
         text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
-        union = _union([(output, columns.without_sql(), names) for output, columns, names in queries], longest)
+        union = _union([(output, columns.without_sql(), names) for output, columns, names in in_time(queries)], longest)
     if union.left_out or union.characters > longest:
         union = _first_that_fit(union, longest)
         text_limit.count(COLUMN_EDGES_LEFT_OUT, union.left_out)
@@ -195,11 +195,11 @@ def _union(queries: Sequence[_Query], longest: int) -> _Union:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     of_outputs: dict[str, list[_Group]] = {}
     left_out = 0
-    for output, columns, names in queries:
+    for output, columns, names in in_time(queries):
         groups, missing = _groups(output, columns, names, longest)
         of_outputs.setdefault(output, []).extend(groups)
         left_out += missing
-    return _Union.of(list(chain.from_iterable(map(_distinct, of_outputs.values()))), left_out)
+    return _Union.of(list(chain.from_iterable(map(_distinct, in_time(of_outputs.values())))), left_out)
 
 
 def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders, without_partition_folders
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RENAME, Application, RunState
 
 _Named = Callable[[DatasetId], DatasetId]
@@ -425,7 +426,7 @@ def with_known_columns(run: RunState) -> RunState:
     }
     outputs = {
         dataset: structs.replace(state, columns=columns)
-        for dataset, state in with_columns
+        for dataset, state in in_time(with_columns)
         if state.columns is not None and (columns := state.columns.within(known)) is not state.columns
     }
     return structs.replace(run, outputs=run.outputs | outputs) if outputs else run
@@ -603,7 +604,7 @@ def _with_whole_tables(application: Application) -> Application:
 
     The folder may be a dataset of its own, unless events know the table, with a column for each folder in between.
     """
-    columns_of = [state.column_inputs for run in application.runs for state in run.outputs.values()]
+    columns_of = [state.column_inputs for run in application.runs for state in in_time(run.outputs.values())]
     touched = chain(*(chain(run.inputs, run.outputs) for run in application.runs), *columns_of)
     partitions = {dataset for dataset in touched if "=" in dataset.name}
     if not partitions:
@@ -642,7 +643,9 @@ def _without_partitions(run: RunState, tables: Mapping[DatasetId, DatasetId]) ->
 
 def with_folders(run: RunState) -> RunState:
     """Return the run with the folders of its inputs in place of single files in them, which column lineage names."""
-    outside = [dataset for _, state in run.written for dataset in state.column_inputs if dataset not in run.inputs]
+    outside = [
+        dataset for _, state in in_time(run.written) for dataset in state.column_inputs if dataset not in run.inputs
+    ]
     if not outside:
         return run
     by_length = sorted(run.inputs, key=lambda folder: len(folder.name))

@@ -432,13 +432,13 @@ class _Edges:
         return [
             (urn, state.columns)
             for _, written in self._written
-            for dataset, state in written
+            for dataset, state in in_time(written)
             if state.columns is not None and (urn := self._namer.urn(dataset)) is not None
         ]
 
     def _read(self, run: RunState, written: _Touched) -> _Touched:
         read, name = list(run.inputs.items()), self._namer.name
-        for output, state in written:
+        for output, state in in_time(written):
             read += [
                 (dataset, _ONLY_IN_COLUMNS)
                 for dataset in state.column_inputs
