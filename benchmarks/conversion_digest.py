@@ -51,9 +51,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything": {
         **MATERIALIZED,
-        **dict.fromkeys(("capture_operations", "capture_test_results", "capture_spark_plan"), True),
+        **dict.fromkeys(("capture_test_results", "capture_spark_plan"), True),
         "dataset_details": ["documentation", "owners", "tags"],
-        "capture_columns_from_sql": True,
         "enhanced_merge_into_extraction": True,
         "max_string_length": 5000,
     },

@@ -31,8 +31,6 @@ with DAG(
         name="asset_orders",
         application=str(JOBS / "build_orders.py"),
         emit_assets=True,
-        # With it, the events have the numbers of rows and bytes.
-        lineage={"capture_operations": True},
     )
 
 with DAG(

@@ -37,7 +37,6 @@ SETTINGS = [
     LineageSettings.from_mapping(
         {
             "datasets": "schemas",
-            "capture_operations": True,
             "dataset_details": ["documentation", "owners", "tags"],
             "capture_test_results": True,
             "max_string_length": 5_000,

@@ -47,7 +47,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *_job(job.definition, urn, lineage.statements),
         *_classification(job.definition, settings, time_ms),
         *made.datasets,
-        *map(_operation, lineage.operations),
+        *map(_operation, job.operations),
         *(_job_edges(job, urn, time_ms, patch=patch) if patch or not repeated else (repeated.edges.of(urn, time_ms),)),
         *((repeated.reads.of(run_urn), repeated.writes.of(run_urn)) if repeated else _run_datasets(run_urn, lineage)),
         *_run(job, urn, run_urn),
@@ -159,13 +159,13 @@ _remembered_schema = lru_cache(maxsize=64)(_schema)
 
 
 def _operation(operation: Operation) -> Proposal:
-    """Return the time-series aspect of an operation; GMS keeps one per dataset, time and message id (the run)."""
+    """Return the time-series aspect of an operation; GMS keeps one per dataset, time and message id."""
     rows, size, files = operation.statistics
     counts = {"size": size, "fileCount": files}
     custom = {key: str(value) for key, value in counts.items() if value is not None}
     optional = {
         "numAffectedRows": rows,
-        "affectedDatasets": [operation.previous] if operation.previous else None,
+        "affectedDatasets": list(operation.previous) or None,
         "customProperties": custom or None,
     }
     aspect = {

@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
+_UNCOUNTED = "rows and bytes: the job ran too long to keep the counts of all its queries"
 _HIVE_SESSION_MS = 3_600_000
 """Time without events after which a Hive session is over."""
 KEPT_EXECUTIONS = 1000
@@ -45,7 +47,7 @@ class WrittenDataset(msgspec.Struct, frozen=True):
 
     :param name: its name in DataHub, without the platform instance.
     :param run_urn: the Spark run's DataProcessInstance.
-    :param rows: number of written rows; :attr:`size` in bytes. Both need ``capture_operations``.
+    :param rows: number of written rows, if the producer counts them; :attr:`size` in bytes.
     :param schema_hash: hash of the names and types of its fields. It needs ``datasets="schemas"``.
     """
 
@@ -85,7 +87,7 @@ class Conversion:
         found: dict[str, WrittenDataset] = {}
         for job in self.jobs:
             operations: dict[str, list[Operation]] = {}
-            for operation in job.lineage.operations:
+            for operation in job.operations:
                 operations.setdefault(operation.dataset, []).append(operation)
             found |= {urn: _written(job, urn, operations.get(urn, ())) for urn in job.lineage.outputs}
         return [found[urn] for urn in sorted(found)]
@@ -199,9 +201,9 @@ class Converter:
     def deduplicate_runs(self) -> None:
         """Merge queries with equal content if an application has very many; the result stays the same.
 
-        Call this after each event, but not with Spark's event log or operations, which need each query.
+        Call this after each event, but not with Spark's event log, which needs each query.
         """
-        if self._fold.run_count < self._deduplicate_at or self._settings.capture_operations:
+        if self._fold.run_count < self._deduplicate_at:
             return
         self._fold.deduplicate(RECENT_EVENTS, most=DEDUPLICATED_RUNS // 10)
         # If the queries differ, this must not be repeated for every event.
@@ -228,7 +230,7 @@ class Converter:
         jobs = list(self._coalesced(merged, Ending(final=False)))
         for job in jobs:
             # An operation has a point in time and cannot be taken back: only the end knows which query it was.
-            job.lineage.operations = ()
+            job.operations = ()
         return self._with_jobs(jobs)
 
     def discard_reported(self, *, with_log: bool = False) -> None:
@@ -309,6 +311,10 @@ class Converter:
         for job in jobs:
             if self._sessions is not None:
                 _attach_to_session(job, sessions, self._sessions)
+            if self._discarded:
+                # Sums without the discarded queries would be wrong.
+                job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
+                job.diagnostics.gaps = (_UNCOUNTED, *job.diagnostics.gaps)
             yield job
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:

@@ -108,6 +108,8 @@ _GMS_NOTES: Mapping[str, str] = {
 }
 _CONVERTER_NOTES: Mapping[str, str] = {
     **dict.fromkeys(("capture_from_event_log", "capture_lost_executions", "capture_streaming"), _IN_THE_LOG),
+    "capture_columns_from_sql": "has no effect any more: statements are read if sqlglot is installed",
+    "capture_operations": "has no effect any more: operations are always written",
     "isSpark": "has no effect: the events show it",
     "isStreaming": "has no effect, as in the Java converter",
     "removeLegacyLineage": _NO_CLEANUP,

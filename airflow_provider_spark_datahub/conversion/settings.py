@@ -258,8 +258,6 @@ class LineageSettings:
         "none", "keys: write datasetKey and status of datasets; schemas: also schemas", _one_of(*_DATASETS)
     )
     capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
-    capture_columns_from_sql: bool = _setting(False, "add column lineage from statements for columns without any")
-    capture_operations: bool = _setting(False, "write what each query did to a dataset: kind, rows, bytes")
     dataset_details: tuple[str, ...] = _setting(
         (), "add what the producer says of datasets and of the fields in their schemas", _details
     )

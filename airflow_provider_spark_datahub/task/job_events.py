@@ -205,7 +205,7 @@ class JobEvents:
         if not self._settings.coalesce_jobs:
             return False
         size = self._file.report.bytes_read if self._file else 0
-        return not self._forgotten or (size > _READ_AGAIN_BYTES and not self._settings.capture_operations)
+        return not self._forgotten or size > _READ_AGAIN_BYTES
 
     def collect(self, deadline: Deadline) -> CollectionReport:
         """Read the remaining events until the deadline (:attr:`out_of_time`).

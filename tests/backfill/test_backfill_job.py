@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
 SPARK = REPOSITORY / ".venv-spark" / "bin"
-OPTIONS = {"datasets": "schemas", "capture_operations": True}
+OPTIONS = {"datasets": "schemas"}
 LARGE_EVENTS = 9000
 
 Place = tuple[str, int, bytes]

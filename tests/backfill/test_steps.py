@@ -62,7 +62,7 @@ def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
     assert sum(row["events"] for row in of_kind(rows, EVENTS)) == 2
 
 
-OPTIONS = {"datasets": "schemas", "capture_operations": True}
+OPTIONS = {"datasets": "schemas"}
 PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
 
 

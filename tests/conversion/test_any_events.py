@@ -15,7 +15,6 @@ from tests.oracles.strict import violations
 
 OPTIONS = settings(
     datasets="schemas",
-    capture_operations=True,
     dataset_details=("documentation", "owners", "tags"),
     capture_spark_plan=True,
 )

@@ -288,7 +288,6 @@ def test_operations_are_run_history(run_history: bool, times: list[int]) -> None
 FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
 ALL = {
     "datasets": "schemas",
-    "capture_operations": True,
     "dataset_details": ["documentation", "owners", "tags"],
     "tags": "spark",
 }

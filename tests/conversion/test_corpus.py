@@ -39,7 +39,6 @@ from tests.conversion.recordings import (
 from tests.oracles.strict import canonical_violations
 
 CAPTURED: Json = {
-    "capture_operations": True,
     "dataset_details": ["documentation", "owners", "tags"],
 }
 CONFIGURATIONS: dict[str, Json] = {
@@ -128,7 +127,7 @@ def test_captures_on_request_only_add_aspects(case: str) -> None:
     found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]
     default = [each for job in jobs(corpus_events(case), **plain) for each in proposals(job, **plain)]
     aspects = {each.aspect_name for each in default if each.entity_type == "dataset"}
-    assert aspects <= {"datasetKey", "status", "schemaMetadata"}
+    assert aspects <= {"datasetKey", "status", "schemaMetadata", "operation"}
     assert [each for each in found if each.entity_type != "dataset" or each.aspect_name in aspects] == default
 
 

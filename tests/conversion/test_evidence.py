@@ -98,7 +98,7 @@ def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_datase
         query(run_id=OTHER_QUERY, second=1, outputs=[u]),
         query(run_id=QUERY, second=2, inputs=[v], outputs=[t], job_facets=statement),
     )
-    properties = edge_properties(only_job(events, capture_evidence=True, capture_columns_from_sql=True))
+    properties = edge_properties(only_job(events, capture_evidence=True))
     sources = {edge: found["source"] for edge, found in properties.items()}
     assert sources == {"<db.u": "STATEMENT", "<db.v": "EVENT", ">db.t": "EVENT", ">db.u": "EVENT"}
 

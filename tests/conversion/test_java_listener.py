@@ -96,6 +96,7 @@ def ours(configuration: str, event: Json) -> list[Written]:
     return [
         Written(each.entity_type, each.entity_urn, each.aspect_name, each.change_type, without_defaults(each.aspect))
         for each in found
+        if each.aspect_name != "operation"  # Deviation 18
     ]
 
 

@@ -37,7 +37,6 @@ def output(path: str = "/z", *, lifecycle: str | None = None, **statistics: int)
 
 
 def operations_of(events: list[Json], **options: Any) -> list[Proposal]:
-    options |= {"capture_operations": True}
     found = [
         each for job in jobs(events, **options) for each in find_all(proposals(job, **options), "operation", "dataset")
     ]
@@ -81,11 +80,6 @@ def test_operations_of_queries(events: list[str], expected: list[list[Any]]) -> 
     assert [[*paths([dataset]), kind, rows] for dataset, kind, rows in found] == expected
 
 
-def test_operations_are_off_by_default() -> None:
-    job = only_job(whole_application(query(outputs=[output(rowCount=5)])))
-    assert find_all(proposals(job), "operation") == []
-
-
 @cases("operations")
 def test_the_kind_comes_from_lifecycle_or_statement(lifecycle: str | None, sql: str, kind: str) -> None:
     events = query(outputs=[output(lifecycle=lifecycle)], job_facets={"sql": {"query": sql}} if sql else {})
@@ -104,14 +98,20 @@ def test_dropped_and_renamed_tables_have_operations_but_are_not_outputs() -> Non
     assert (new.entity_urn, new.aspect["operationType"]) == (urn("file", "/new"), "ALTER")
     assert new.aspect["affectedDatasets"] == [urn("file", "/old")]
     assert "affectedDatasets" not in gone.aspect
-    assert only_job(events, capture_operations=True).lineage.outputs == {}
+    assert only_job(events).lineage.outputs == {}
 
 
-def test_two_queries_at_the_same_time_are_two_operations() -> None:
-    events = [query(run_id=run_id, outputs=[output(rowCount=5)]) for run_id in (OTHER_QUERY, QUERY)]
-    found = operations_of(whole_application(*events))
-    assert [each.aspect["messageId"] for each in found] == [QUERY, OTHER_QUERY]
-    assert len({each.aspect["timestampMillis"] for each in found}) == 1
+def test_queries_of_one_kind_are_one_operation_at_the_end_of_the_last() -> None:
+    # GMS keeps one for each time and message id: those of two kinds differ, and the next run has others.
+    outputs = (output(rowCount=5, size=70), output(), output(rowCount=2, fileCount=1))
+    wrote = [query(run_id=f"run-{second}", second=second, outputs=[one]) for second, one in enumerate(outputs, 1)]
+    emptied = query(run_id="run-4", second=3, outputs=[output(lifecycle="TRUNCATE")])
+    inserted, deleted = operations_of(whole_application(*wrote, emptied))
+    assert (inserted.aspect["messageId"], deleted.aspect["messageId"]) == ("run-1", "run-4")
+    assert {each.aspect["timestampMillis"] for each in (inserted, deleted)} == {START_MS + 3_000}
+    assert inserted.aspect["numAffectedRows"] == 7
+    assert inserted.aspect["customProperties"] == {"size": "70", "fileCount": "1"}
+    assert "numAffectedRows" not in deleted.aspect
 
 
 @cases("operations")
@@ -131,7 +131,7 @@ def test_the_write_within_a_create_table_as_select_counts_once(
 
 
 def test_a_single_event_has_operations() -> None:
-    options = settings(capture_operations=True)
+    options = settings()
     running, complete = (query(kind, outputs=[output(rowCount=5)]) for kind in ("RUNNING", "COMPLETE"))
     assert find_all(convert_run_event(running, options), "operation") == []
     (found,) = find_all(convert_run_event(complete, options), "operation")
@@ -147,7 +147,7 @@ def test_a_real_job_with_hive_tables_has_operations() -> None:
         urn("hive", "sales.orders_clean"): [("DROP", None), ("CREATE", 19_999)],
         urn("hive", "sales.customers_orc"): [("DROP", None), ("CREATE", 500)],
         urn("hive", "sales.daily"): [("DROP", None), ("CREATE", None), ("UPDATE", 336)],
-        urn("hive", "sales.daily_part"): [("DROP", None), ("CREATE", None), ("UPDATE", 19_999), ("UPDATE", 6_634)],
+        urn("hive", "sales.daily_part"): [("DROP", None), ("CREATE", None), ("UPDATE", 19_999 + 6_634)],
         urn("hive", "sales.top_customers"): [("DROP", None), ("CREATE", 50), ("INSERT", 1)],
         urn("hive", "sales.daily_renamed"): [("ALTER", None), ("DROP", None)],
     }

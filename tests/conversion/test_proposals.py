@@ -65,7 +65,6 @@ def test_proposals_are_in_delivery_order() -> None:
         tags="b",
         domains="urn:li:domain:d",
         datasets="schemas",
-        capture_operations=True,
     )
     dataset = ["dataset datasetKey", "dataset status"]
     assert [f"{each.entity_type} {each.aspect_name}" for each in found] == [

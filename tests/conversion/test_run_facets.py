@@ -214,9 +214,9 @@ def test_written_partitions_are_the_partition_spec() -> None:
     }
     output = {**file("/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     events = whole_application(query("START"), query(outputs=[output], second=1))
-    found = written(*events, capture_operations=True)
-    as_text = convert_events([json.dumps(each).encode() for each in events], settings(capture_operations=True))
-    assert as_text.proposals(settings(capture_operations=True)) == found
+    found = written(*events)
+    as_text = convert_events([json.dumps(each).encode() for each in events], settings())
+    assert as_text.proposals(settings()) == found
     spec = {"partition": "p9,year=2026/month=01", "type": "PARTITION"}
     assert find(found, "operation").aspect["partitionSpec"] == spec
     assert {str(each.aspect["partitionSpec"]) for each in find_all(found, "dataProcessInstanceRunEvent")} == {str(spec)}

@@ -153,7 +153,10 @@ def test_settings_without_effect_have_a_note(name: str, prefix: str, part_of_the
 
 @pytest.mark.parametrize(
     "name",
-    ["isSpark", "isStreaming", "removeLegacyLineage", "urnAliases", "capture_streaming", "capture_from_event_log"],
+    [
+        *("isSpark", "isStreaming", "removeLegacyLineage", "urnAliases", "capture_streaming", "capture_from_event_log"),
+        *("capture_columns_from_sql", "capture_operations"),
+    ],
 )
 def test_converter_fields_without_effect_have_a_note(name: str) -> None:
     assert read({name: {"a": 1}}) == LineageSettings()

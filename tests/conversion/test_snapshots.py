@@ -25,6 +25,7 @@ from tests.conversion.builders import (
     CORPUS,
     OTHER_QUERY,
     QUERY,
+    START_MS,
     Json,
     application,
     column,
@@ -187,7 +188,7 @@ def test_without_the_applications_name_a_snapshot_is_empty() -> None:
 
 
 def test_operations_are_reported_at_the_end_only() -> None:
-    conversion = snapshot(STARTED, query(second=5, outputs=[file("/z")]), capture_operations=True)
+    conversion = snapshot(STARTED, query(second=5, outputs=[file("/z")]))
     assert find_all(conversion.proposals(settings()), "operation") == []
 
 
@@ -263,6 +264,21 @@ def test_discarded_queries_are_neither_reported_again_nor_removed() -> None:
     assert (list(job.lineage.outputs), job.patch_edges, job.run.id) == (file_urns("/y"), True, APP)
     assert job.run.result is not None
     assert job.run.result.type == "SUCCESS"
+
+
+def test_rows_are_not_counted_without_those_of_discarded_queries() -> None:
+    def wrote(second: int, run_id: str) -> Json:
+        return query(run_id=run_id, second=second, outputs=[{**file("/z"), "outputFacets": statistics}])
+
+    statistics = {"outputStatistics": {"rowCount": 5}}
+    running = converter([STARTED, wrote(5, QUERY)])
+    running.discard_reported()
+    running.add(wrote(6, OTHER_QUERY))
+    conversion = running.finish(Ending(succeeded=True))
+    (operation,) = find_all(conversion.proposals(settings()), "operation")
+    assert operation.aspect["lastUpdatedTimestamp"] == START_MS + 6_000
+    assert "numAffectedRows" not in operation.aspect
+    assert any(gap.startswith("rows and bytes: ") for gap in conversion.diagnostics.gaps)
 
 
 def test_a_query_that_runs_is_not_forgotten() -> None:

@@ -93,16 +93,16 @@ def events_of(recording: str) -> list[Json]:
 CASES = {**{name: events_of(name) for name in RECORDINGS}, **{name: corpus_events(name) for name in CORPUS_TRUTH}}
 
 
-def convert(events: Sequence[Json], *, from_sql: bool = True) -> Conversion:
-    return convert_events(events, settings(capture_columns_from_sql=from_sql), Ending(succeeded=True))
+def convert(events: Sequence[Json]) -> Conversion:
+    return convert_events(events, settings(), Ending(succeeded=True))
 
 
 def columns(conversion: Conversion, *, parsed: bool) -> Columns:
     """Return the pairs of columns that come from statements, or that are direct in OpenLineage."""
-    kind = "DIRECT:PARSED_SQL" if parsed else "DIRECT:"
 
     def is_wanted(transform: str) -> bool:
-        return any(part.startswith(kind) for part in transform.partition("\n")[0].removeprefix("-- ").split(","))
+        kinds = transform.partition("\n")[0].removeprefix("-- ").split(",")
+        return ("DIRECT:PARSED_SQL" in kinds) == parsed and any(kind.startswith("DIRECT:") for kind in kinds)
 
     return column_pairs(conversion.jobs, is_wanted)
 
@@ -121,7 +121,7 @@ def test_statements_add_no_false_edge(case: str) -> None:
     # Real events without their column lineage: edges from statements are in it, or are known to be missing there.
     missing = expected_columns(truth_of(case) if case in RECORDINGS else {}, "unreported_columns")
     from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
-    assert from_statements <= columns(convert(CASES[case], from_sql=False), parsed=False) | missing
+    assert from_statements <= columns(convert(CASES[case]), parsed=False) | missing
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_columns_of_a_scalar_subquery_come_from_the_statement(recording: str) ->
         for name, field in (("orders", "amount"), ("big", "spent"))
     )
     events = CASES[recording]
-    assert spent not in columns(convert(events, from_sql=False), parsed=False)
+    assert spent not in columns(convert(events), parsed=False)
     (job,) = convert(events).jobs
     (lineage,) = (edge for edge in job.lineage.fine_grained if edge["confidenceScore"] == 0.2)
     assert (lineage["upstreams"], lineage["downstreams"]) == ([spent[0]], [spent[1]])
@@ -200,8 +200,12 @@ def test_a_name_of_two_datasets_matches_neither() -> None:
     assert len(found.diagnostics.column_gaps) == 1
 
 
-def test_without_sqlglot_the_option_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sqlglot_the_report_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
+    known = column_lineage({"a": [column("/w/db.source", "a", "DIRECT:IDENTITY")]})
+    constant = hive("db.out", "a", "loaded_at", columnLineage=known)
+    insert = "INSERT INTO db.out SELECT a, current_timestamp() FROM db.source"
+    assert convert(statement(insert, hive("db.source", "a"), output=constant)).diagnostics.column_gaps == ()
     found = convert(statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b")))
     assert list(found.outputs) == ["urn:li:dataset:(urn:li:dataPlatform:hive,db.out,PROD)"]
     assert list(found.diagnostics.column_gaps) == [
@@ -209,13 +213,22 @@ def test_without_sqlglot_the_option_warns(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
-def test_sqlglot_is_imported_for_the_option_only() -> None:
-    events = statement(INSERT, hive("db.source", "a"), output=hive("db.out", "a"))
+@pytest.mark.parametrize(
+    ("sql", "fields", "imported"),
+    [
+        (INSERT, ("a", "b"), True),
+        (INSERT, ("a",), False),
+        ("SELECT a, b FROM db.source", ("a", "b"), False),
+        ("INSERT INTO db.out VALUES (1, 2)", ("a", "b"), False),
+    ],
+)
+def test_sqlglot_is_imported_if_a_statement_may_add_columns(sql: str, fields: tuple[str, ...], imported: bool) -> None:
+    known = column_lineage({"a": [column("/w/db.source", "a", "DIRECT:IDENTITY")]})
+    events = statement(sql, hive("db.source", "a", "b"), output=hive("db.out", *fields, columnLineage=known))
     code = (
         "import sys\n"
-        "from airflow_provider_spark_datahub.conversion.convert import convert_events\n"
-        "from airflow_provider_spark_datahub.conversion.settings import LineageSettings\n"
+        "from airflow_provider_spark_datahub.conversion import LineageSettings, convert_events\n"
         f"convert_events({events!r}, LineageSettings())\n"
         "sys.exit('sqlglot' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == imported

@@ -325,9 +325,9 @@ def test_operations_of_micro_batches_are_those_of_their_query() -> None:
     events = builders.whole_application(
         micro_batch("RUNNING", outputs=[written]), builders.query("COMPLETE", outputs=[written])
     )
-    application, query = jobs_of(ONE_QUERY, events, capture_operations=True)
-    assert [(one.dataset, one.statistics.rows) for one in query.lineage.operations] == [(*file_urns("/lake/fb"), 5)]
-    assert list(application.lineage.operations) == []
+    application, query = jobs_of(ONE_QUERY, events)
+    assert [(one.dataset, one.statistics.rows) for one in query.operations] == [(*file_urns("/lake/fb"), 5)]
+    assert list(application.operations) == []
 
 
 def test_tables_that_no_event_names_come_from_the_log() -> None:

@@ -56,7 +56,7 @@ def alias_events(events: Any, alias: str = "spark_datahub") -> list[tuple[str, d
 
 
 def test_each_written_dataset_becomes_an_event_of_the_alias(spark: FakeSpark) -> None:
-    settings = {"capture_operations": True, "datasets": "schemas"}
+    settings = {"datasets": "schemas"}
     events, report = attempt(spark, outlets=[AssetAlias("lake")], lineage=settings)
     ((uri, extra),) = alias_events(events, "lake")
     assert uri == URI
@@ -122,16 +122,15 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
         assert report["assets"] == ["file:///lake/daily"]
         return getattr(events[declared], "partition_keys", set()), report["warnings"]
 
-    settings = {"capture_operations": True}
-    assert keys(lineage=settings) == (set(), [])
+    assert keys() == (set(), [])
     if AIRFLOW < (3, 3):
         reason = "the event of file:///lake/daily has no partition keys: Airflow has them since 3.3"
-        assert keys(lineage=settings, emit_assets="partitions") == (set(), [reason])
+        assert keys(emit_assets="partitions") == (set(), [reason])
         return
-    assert keys(lineage=settings, emit_assets="partitions") == ({"day=2026-01-01", "late"}, [])
+    assert keys(emit_assets="partitions") == ({"day=2026-01-01", "late"}, [])
     condition["partitions"] = [{"identifier": "x" * 251}]
     events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
-    found, (warning,) = keys(lineage=settings, emit_assets="partitions")
+    found, (warning,) = keys(emit_assets="partitions")
     assert found == set()
     assert warning.startswith("the event of file:///lake/daily has no partition keys: partition_key must be at most")
 

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from tests.cli.commands import run
 
 HARD_JOBS = Path(__file__).parents[1] / "data" / "hard_jobs" / "events"
-FULL = ("datasets=schemas", "capture_operations=true", "capture_evidence=true")
+FULL = ("datasets=schemas", "capture_evidence=true")
 
 
 def with_decoded_patch(proposal: dict[str, Any]) -> dict[str, Any]:

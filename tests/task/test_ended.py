@@ -94,9 +94,9 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
         "Entry updated, ",
         f"Collected 23 events, {(CORPUS / 'a_csv_join_agg.ndjson').stat().st_size} bytes, 0 unusable lines in ",
         "Converted to 1 job, 2 inputs, 1 output in ",
-        "Made 27 proposals",
-        "Entry finished, 27 items in ",
-        f"Delivered 27 of 27 items to the file {one.sink_file} in ",
+        "Made 28 proposals",
+        "Entry finished, 28 items in ",
+        f"Delivered 28 of 28 items to the file {one.sink_file} in ",
         "Entry settled, ",
         f"Removed {path}",
     ]

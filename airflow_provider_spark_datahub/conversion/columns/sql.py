@@ -196,6 +196,7 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
     # Made once, since the time for it grows with the number of columns.
     schema = ensure_schema({plain: dict.fromkeys(names, "string") for plain, names in columns.items()}, dialect=dialect)
     qualified: Any = qualify(query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False)
+    _leave_out_conditions(qualified)
     names = qualified.named_selects
     scope = build_scope(qualified)
     if len(set(names)) < len(names) or "*" in names or scope is None:
@@ -208,6 +209,18 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
         found = [_column(leaf, tables, columns) for leaf in leaves if not leaf.downstream]
         sources[name] = tuple(dict.fromkeys(column for column in found if column is not None))
     return sources
+
+
+def _leave_out_conditions(query: Any) -> None:
+    """Leave out what only decides which values count: CASE, FILTER, and the rows and the order of windows."""
+    from sqlglot import exp
+
+    for node in list(query.find_all(exp.Filter, exp.Window)):
+        node.replace(node.this)
+    for node in query.find_all(exp.If):
+        node.set("this", exp.true())
+    for node in query.find_all(exp.Case):
+        node.set("this", None)
 
 
 def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mapping[str, str]]) -> ColumnId | None:
@@ -329,7 +342,8 @@ def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTable
 _CONFIDENCE = 0.2
 PARSED_SQL = "DIRECT:PARSED_SQL"
 """Transformation of columns that only SQL statements name, not OpenLineage's events."""
-_SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
+# Statements that are not this cost no import of sqlglot, which takes a quarter of a second.
+_INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b.*\bselect\b", re.IGNORECASE | re.DOTALL)
 # Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
 _FORMATS = frozenset({"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 
@@ -341,22 +355,34 @@ def with_columns_of_statements(
 
     :returns: the runs, and sentences that say why some outputs have no column lineage.
     """
+    lacking = {run.run_id for run in runs if _may_add_columns(run)}
+    if not lacking:
+        return runs, ()
     names = _Names(runs, namer)
     filled: list[RunState] = []
     gaps: dict[str, None] = {}
     steps = Steps()
     for run in runs:
-        dialect = _DIALECTS.get(run.flow.orchestrator)
         filled.append(run)
-        if dialect and not run.failure and _SELECT.search(run.sql) and any(_missing(state) for _, state in run.written):
-            try:
-                filled[-1] = _filled(run, dialect, names, steps)
-            except _NoSqlglotError as error:
-                return runs, (f"no column lineage from statements: {error}",)
-            except StatementError as error:
-                if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
-                    gaps[f"no column lineage from the statement {short_statement(run.sql)!r}: {error}"] = None
+        if run.run_id not in lacking:
+            continue
+        try:
+            filled[-1] = _filled(run, _DIALECTS[run.flow.orchestrator], names, steps)
+        except StatementError as error:
+            if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
+                which = (
+                    "statements"
+                    if isinstance(error, _NoSqlglotError)
+                    else f"the statement {short_statement(run.sql)!r}"
+                )
+                gaps[f"no column lineage from {which}: {error}"] = None
     return tuple(filled), tuple(gaps)
+
+
+def _may_add_columns(run: RunState) -> bool:
+    """Return whether the statement of a run may show the columns of an output that events lack."""
+    known = run.flow.orchestrator in _DIALECTS and not run.failure and _INSERT_OR_CREATE.search(run.sql)
+    return bool(known) and any(_missing(state) for _, state in run.written)
 
 
 def short_statement(statement: str, length: int = 80) -> str:

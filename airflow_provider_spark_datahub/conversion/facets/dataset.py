@@ -476,6 +476,11 @@ class OutputStatistics(NamedTuple):
         facet = output_facets["outputStatistics"]
         return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
+    def plus(self, other: OutputStatistics) -> OutputStatistics:
+        """Return the sums. What only one of them counts is its count."""
+        counts = zip(self, other, strict=True)
+        return OutputStatistics(*(mine if theirs is None else (mine or 0) + theirs for mine, theirs in counts))
+
 
 NOT_COUNTED = OutputStatistics()
 

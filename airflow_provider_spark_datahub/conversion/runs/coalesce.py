@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, Run
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, lineage_key
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, lineage_key, operations_of
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
@@ -129,6 +129,7 @@ class JobLineage(msgspec.Struct, gc=False):
     diagnostics: Diagnostics
     patch_edges: bool
     is_shared: bool = False
+    operations: Sequence[Operation] = ()
 
     @property
     def job_urn(self) -> str:
@@ -195,7 +196,8 @@ class CoalescedJob:
             parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
             execution_counts=application.execution_counts,
         )
-        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges)
+        operations = operations_of(runs, namer)
+        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations)
 
     def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:
         """Return the lineage, and diagnostics of this job. The next run of the job mostly has the same lineage."""
@@ -431,9 +433,10 @@ class SingleEvents:
             remembered, diagnostics = diagnostics, Diagnostics(truncations=limit.counts)
             for other in (Diagnostics(truncations=truncations), Diagnostics(truncations=flow_truncations), remembered):
                 diagnostics.merge(other)
-        return JobLineage(
-            definition, run, lineage, diagnostics, patch_edges=settings.use_patch or event.type in FAILED_TYPES
-        )
+        patch_edges = settings.use_patch or event.type in FAILED_TYPES
+        has_operations = event.outputs and run.result is not None and run.result.type == "SUCCESS"
+        operations = operations_of(*self._folded(event)) if has_operations else ()
+        return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations)
 
     def _properties(self, event: RunEvent) -> tuple[_Properties, _Properties]:
         """Return the properties of job and flow."""
@@ -444,8 +447,8 @@ class SingleEvents:
         return read(layers.job, JOB_TIMES, longest), read(layers.flow, _FLOW_TIMES, longest)
 
     def _lineage(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
-        if self._settings.capture_operations or self._settings.capture_test_results:
-            # No key covers these: operations have the event's time and run, tests may be in the run's facets alone.
+        if self._settings.capture_test_results:
+            # No key covers them: they may be in the run's facets alone.
             return self._read(event)
         # All that the lineage of a run depends on; datasets that came as the same text are the same object.
         rdd_job = event.job_name if event.job_type == RDD_JOB else ""
@@ -453,10 +456,14 @@ class SingleEvents:
         return self._remembered.get(key, partial(self._read, event))
 
     def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
-        fold, diagnostics = Fold(self._settings), Diagnostics()
+        diagnostics = Diagnostics()
+        return Lineage.of(*self._folded(event), self._settings, diagnostics), diagnostics
+
+    def _folded(self, event: RunEvent) -> tuple[tuple[RunState], DatasetNamer]:
+        """Return the run that the event alone describes, and the namer of its datasets."""
+        fold = Fold(self._settings)
         run = fold.add(event)
-        namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
-        return Lineage.of((run,), namer, self._settings, diagnostics), diagnostics
+        return (run,), DatasetNamer(self._settings, fold.symlinks.by_dataset)
 
 
 def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:

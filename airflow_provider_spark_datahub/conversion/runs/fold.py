@@ -391,9 +391,8 @@ class Fold:
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns)
             state.partitions = written.once(read_partitions) or state.partitions
-            if settings.capture_operations:
-                statistics = OutputStatistics.read(written)
-                state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
+            statistics = OutputStatistics.read(written)
+            state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)
@@ -484,7 +483,7 @@ def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
 
 
 def _content_key(run: RunState) -> Hashable | None:
-    """Return a key of all but times, schemas and properties; ``None`` if a dataset has metadata, which may differ."""
+    """Return a key of all but times, counts, schemas and properties; ``None`` if a dataset has metadata."""
     if any(state.metadata for datasets in (run.inputs, run.outputs) for state in datasets.values()):
         return None
     return (
@@ -497,7 +496,7 @@ def _content_key(run: RunState) -> Hashable | None:
 
 def _state_key(state: DatasetState) -> Hashable:
     # Equal column lineages are one object in a fold.
-    return state.lifecycle, state.previous, state.partitions, id(state.columns), state.statistics
+    return state.lifecycle, state.previous, state.partitions, id(state.columns)
 
 
 @dataclass(slots=True)
@@ -513,8 +512,10 @@ class _Representative:
             self._learn(layers)
 
     def take(self, other: RunState) -> None:
-        """Merge a later run into this one."""
+        """Merge a later run into this one, and add what it wrote."""
         run = self.run
+        for dataset, state in other.outputs.items():
+            run.outputs[dataset].statistics = run.outputs[dataset].statistics.plus(state.statistics)
         run.cover(other.start_ms, other.end_ms)
         run.worked = run.worked or other.worked
         run.last_index = max(run.last_index, other.last_index)

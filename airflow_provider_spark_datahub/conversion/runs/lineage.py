@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -76,9 +76,12 @@ _FIRST_WORDS = 1000
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """Operation of one run on one dataset. Times are in ms since the epoch.
+    """Operation of a job's queries of one kind on one dataset. Times are in ms since the epoch.
 
+    :param run_id: the first query's.
     :param kind: one of DataHub's ``OperationType``.
+    :param statistics: the sums.
+    :param previous: former names of the dataset.
     :param partitions: the affected partitions, if they are known.
     """
 
@@ -88,15 +91,26 @@ class Operation(msgspec.Struct, frozen=True):
     start_ms: int
     time_ms: int
     statistics: OutputStatistics
-    previous: str = ""
+    previous: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
 
+    @classmethod
+    def joined(cls, same: Sequence[Operation]) -> Operation:
+        """Return operations of one kind on one dataset as one."""
+        return structs.replace(
+            same[0],
+            time_ms=max(operation.time_ms for operation in same),
+            statistics=reduce(OutputStatistics.plus, (operation.statistics for operation in same)),
+            previous=tuple(dict.fromkeys(chain.from_iterable(operation.previous for operation in same))),
+            partitions=tuple(dict.fromkeys(chain.from_iterable(operation.partitions for operation in same))),
+        )
 
-def _operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
-    """Return the operations of the runs that ended well, by dataset and time; a run has one for each dataset."""
+
+def operations_of(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
+    """Return the operations of the runs that ended well, by dataset and time: one for each dataset and kind."""
     by_run: dict[tuple[str, str], Operation] = {}
     for run in runs:
-        for operation in _operations_of(run, namer):
+        for operation in _of_run(run, namer):
             key = operation.dataset, operation.run_id
             if key not in by_run or by_run[key].statistics == NOT_COUNTED:
                 by_run[key] = operation
@@ -104,10 +118,14 @@ def _operations(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation
     for operation in by_run.values():
         by_dataset.setdefault((operation.dataset, operation.statistics), []).append(operation)
     outer = [operation for same in by_dataset.values() for operation in _without_inner(same)]
-    return sorted(outer, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
+    by_kind: dict[tuple[str, str], list[Operation]] = {}
+    for operation in sorted(outer, key=lambda operation: (operation.start_ms, operation.run_id)):
+        by_kind.setdefault((operation.dataset, operation.kind), []).append(operation)
+    joined = map(Operation.joined, by_kind.values())
+    return sorted(joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
 
 
-def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
+def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
     if run.failure or not run.ended or run.start_ms is None or run.end_ms is None:
         return
     for dataset, state in run.changed:
@@ -120,7 +138,7 @@ def _operations_of(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
             start_ms=run.start_ms,
             time_ms=run.end_ms,
             statistics=state.statistics,
-            previous=(state.previous is not None and namer.urn(state.previous)) or "",
+            previous=(former,) if state.previous is not None and (former := namer.urn(state.previous)) else (),
             partitions=state.partitions,
         )
 
@@ -185,7 +203,7 @@ class LineageProposals(msgspec.Struct, gc=False):
 
 
 class Lineage(msgspec.Struct, gc=False):
-    """Datasets that runs read and wrote, by URN, and what the runs did with them.
+    """Datasets that runs read and wrote, by URN.
 
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
@@ -195,7 +213,6 @@ class Lineage(msgspec.Struct, gc=False):
     inputs: dict[str, JobDataset]
     outputs: dict[str, JobDataset]
     fine_grained: FineGrainedLineages
-    operations: Sequence[Operation] = ()
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
@@ -219,7 +236,7 @@ class Lineage(msgspec.Struct, gc=False):
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         """
         runs = reported
-        if settings.capture_columns_from_sql and settings.capture_column_level_lineage:
+        if settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         known = tuple(with_folders(with_known_columns(run)) if run.outputs else run for run in runs)
@@ -229,7 +246,6 @@ class Lineage(msgspec.Struct, gc=False):
             inputs=edges.inputs(),
             outputs=edges.outputs(),
             fine_grained=fine_grained_lineages(edges.columns(), namer, settings, limit),
-            operations=_operations(reported, namer) if settings.capture_operations else (),
             partitions=edges.partitions(),
             tests=Check.results_by_test((run.checks for run in reported if run.checks), namer),
         )
@@ -257,7 +273,7 @@ def lineage_key(
 
     :returns: ``None`` if the lineage has other content than edges, or too many runs, datasets and column edges.
     """
-    if settings.capture_operations or settings.capture_evidence or settings.capture_columns_from_sql:
+    if settings.capture_evidence:
         return None
     order = {start_ms: place for place, start_ms in enumerate(sorted({run.start_ms or 0 for run in runs}))}
     begin, size, keys = runs[0].index, len(runs), []

@@ -312,7 +312,8 @@ def _job(
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
     # A run without new data read and wrote nothing, so that it does not show all edges of the query.
     succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
-    return JobLineage(definition, run, lineage, diagnostics, settings.use_patch or not (is_complete and succeeded))
+    patch_edges = settings.use_patch or not (is_complete and succeeded)
+    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=seen.operations if seen else ())
 
 
 def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settings: LineageSettings) -> Lineage:
@@ -323,7 +324,6 @@ def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settin
         inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
         outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
         fine_grained=seen.lineage.fine_grained if seen else NO_LINEAGES,
-        operations=seen.lineage.operations if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
 
