@@ -193,6 +193,13 @@ def test_the_reason_for_a_gap_is_reported_once() -> None:
     assert gap.endswith(": no dataset of the job matches a_view")
 
 
+def test_sqlglot_logs_no_statement(caplog: pytest.LogCaptureFixture) -> None:
+    sql = "CREATE TABLE db.out USING parquet AS SELECT a, 'canary' AS b FROM ${db.source}"
+    events = statement(sql, hive("db.source", "a"), output=hive("db.out", "a", "b"))
+    assert len(convert(events).diagnostics.column_gaps) == 1
+    assert caplog.text == ""
+
+
 def test_a_name_of_two_datasets_matches_neither() -> None:
     other = dataset("glue", "db.source", schema=schema(("a", "string"), ("b", "string")))
     found = convert(statement(INSERT, hive("db.source", "a", "b"), other, output=hive("db.out", "a", "b")))

@@ -6,6 +6,7 @@ column is one of theirs (conversion rules, section 4.2).
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -125,6 +126,9 @@ def _parser(statement: str, steps: Steps) -> Iterator[Callable[..., Any]]:
         from sqlglot.errors import SqlglotError
     except ImportError as error:
         raise _NoSqlglotError("sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'") from error
+    # Its warnings quote statements, which may have secrets.
+    logger = logging.getLogger("sqlglot")
+    was_disabled, logger.disabled = logger.disabled, True
     try:
         with steps.limited():
             yield sqlglot.parse_one
@@ -133,6 +137,8 @@ def _parser(statement: str, steps: Steps) -> Iterator[Callable[..., Any]]:
     except (SqlglotError, RecursionError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise StatementError(f"sqlglot failed: {reason}") from error
+    finally:
+        logger.disabled = was_disabled
 
 
 def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str], exp.Query]:
