@@ -349,7 +349,8 @@ _CONFIDENCE = 0.2
 PARSED_SQL = "DIRECT:PARSED_SQL"
 """Transformation of columns that only SQL statements name, not OpenLineage's events."""
 # Statements that are not this cost no import of sqlglot, which takes a quarter of a second.
-_INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b.*\bselect\b", re.IGNORECASE | re.DOTALL)
+_INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b", re.IGNORECASE)
+_SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 # Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
 _FORMATS = frozenset({"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 
@@ -387,8 +388,10 @@ def with_columns_of_statements(
 
 def _may_add_columns(run: RunState) -> bool:
     """Return whether the statement of a run may show the columns of an output that events lack."""
-    known = run.flow.orchestrator in _DIALECTS and not run.failure and _INSERT_OR_CREATE.search(run.sql)
-    return bool(known) and any(_missing(state) for _, state in run.written)
+    if run.failure or run.flow.orchestrator not in _DIALECTS:
+        return False
+    fits = _INSERT_OR_CREATE.search(run.sql) and _SELECT.search(run.sql)
+    return fits is not None and any(_missing(state) for _, state in run.written)
 
 
 def short_statement(statement: str, length: int = 80) -> str:
