@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
     EdgeRecords,
     Entry,
+    Folder,
     Lease,
     LocalStorage,
     Outbox,
@@ -31,7 +32,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxRecords,
 )
 from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receipt
-from tests.delivery.outboxes import MemoryStorage, Recording, key, put
+from tests.delivery.outboxes import MemoryStorage, Recording, key, outbox_at, put
 from tests.delivery.samples import patch, upsert
 
 EVENTS = [b'{"eventType": "START", "run": {"runId": "r"}}', b'{"eventType": "COMPLETE", "run": {"runId": "r"}}']
@@ -292,3 +293,25 @@ def test_foreign_folders_hide_no_entries(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "scandir", refuse)
     assert list(outbox.entries()) == [entry]
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "loop"])
+@pytest.mark.parametrize("folder", [Folder.PENDING, Folder.RECEIPTS, Folder.DELIVERED, Folder.QUARANTINED])
+def test_something_else_in_place_of_a_folder_stops_no_drain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, folder: Folder, kind: str
+) -> None:
+    outbox, sink = outbox_at(tmp_path), Recording()
+    if folder != Folder.PENDING:
+        put(outbox)
+    place = tmp_path / folder
+    match kind:
+        case "file":
+            place.touch()
+        case "fifo":
+            os.mkfifo(place)
+        case _:
+            place.symlink_to(place)
+    drained = Drain(outbox, lambda _: (sink, None)).run()
+    assert len(sink.arrived) == (0 if folder == Folder.PENDING else 3)
+    assert drained.settled == (folder in (Folder.DELIVERED, Folder.QUARANTINED))
+    assert f"{place} is not a folder" in caplog.text or "Could not keep" in caplog.text

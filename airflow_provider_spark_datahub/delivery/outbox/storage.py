@@ -215,7 +215,14 @@ class LocalStorage(OutboxStorage):
         return sorted([name for name, _ in walked])
 
     def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
-        found, folders = self._list(folder)
+        try:
+            found, folders = self._list(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            # Something else is in its place: what other folders hold is delivered nevertheless.
+            log.warning("%s is not a folder: %s.", self.describe(folder), error.strerror or error)
+            return []
         for _ in range(_DEPTH):
             below = []
             for subfolder in folders:
