@@ -454,7 +454,8 @@ class FileFollower(Follower[T]):
             elif not raw.strip():
                 report.blank += 1
             else:
-                event = self._event_of(shortened(raw, lambda: self._check(stop)))
+                is_kept = not self._unwanted(raw)
+                event = self._event_of(shortened(raw, lambda: self._check(stop)) if is_kept else raw)
             del raw
             self._offset += size
             self._line += 1

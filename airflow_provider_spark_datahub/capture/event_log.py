@@ -499,6 +499,8 @@ class LogFollower:
             follower = self._parts.get(name)
             if follower is None:
                 limits = CollectLimits(_MAX_EVENT_BYTES, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(self._folder / part, _line_parser(), limits)
+                follower = self._parts[name] = FileFollower(
+                    self._folder / part, _line_parser(), limits, unwanted=_is_unwanted
+                )
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)
