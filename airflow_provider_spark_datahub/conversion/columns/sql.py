@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,9 +78,11 @@ class Steps(msgspec.Struct):
             sys.setprofile(None)
             self.left -= self.used
 
-    def _count(self, *_: object) -> None:
+    def _count(self, frame: FrameType, *_: object) -> None:
         self.used += 1
-        if self.used > MAX_STEPS or self.used > self.left:
+        # Only in frames of sqlglot: the ends of the contexts around it are steps, too, and nobody would catch it there.
+        is_over = self.used > MAX_STEPS or self.used > self.left
+        if is_over and frame.f_globals.get("__name__", "").startswith("sqlglot"):
             raise _OutOfStepsError
 
 
