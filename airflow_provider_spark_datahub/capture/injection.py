@@ -199,7 +199,7 @@ class _EventLogInjection(msgspec.Struct, frozen=True):
 
 
 def inject_event_log(
-    submission: Submission, folder: Path, *, local_driver: bool, reads_s3: bool = False
+    submission: Submission, folder: Path, *, local_driver: bool, reads_s3: bool = False, compress: bool = False
 ) -> _EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
@@ -210,6 +210,7 @@ def inject_event_log(
     :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
     :param reads_s3: a connection to the user's log in S3 is known.
+    :param compress: compress a log of ours with zstd, whose reader must be here; such a log is not followed.
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
     if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
@@ -230,7 +231,8 @@ def inject_event_log(
     properties = {
         f"{_EVENT_LOG}enabled": "true",
         f"{_EVENT_LOG}dir": folder.as_uri(),
-        f"{_EVENT_LOG}compress": "false",
+        f"{_EVENT_LOG}compress": str(compress).lower(),
+        **({f"{_EVENT_LOG}compression.codec": "zstd"} if compress else {}),
         f"{_EVENT_LOG}rolling.enabled": "false",
         f"{_EVENT_LOG}logBlockUpdates.enabled": "false",
         f"{_EVENT_LOG}logStageExecutorMetrics": "false",

@@ -150,6 +150,7 @@ class AttemptLineage:
                 local_driver=spark.local_driver,
                 attempt=str(events),
                 connection=self.options.event_log_connection,
+                followed=self.options.emit_periodically is not None,
             )
             injection = replace(injection, submission=self._on_events_disk(with_log))
         if problem is not None and event_log.folder is None:

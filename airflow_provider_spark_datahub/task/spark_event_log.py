@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -61,15 +62,21 @@ class SparkEventLog:
         local_driver: bool,
         attempt: str | None = None,
         connection: str | None = None,
+        followed: bool = False,
     ) -> Submission:
         """Return the submission with an event log next to the event file, or unchanged if there can be none.
 
         :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
         :param connection: id of the connection to the store of the user's log; empty for the store's defaults,
             ``None`` to leave such a log unread.
+        :param followed: the log is read while the job runs, so that it must not be compressed.
         """
         injection = inject_event_log(
-            submission, event_log_folder(events_file), local_driver=local_driver, reads_s3=connection is not None
+            submission,
+            event_log_folder(events_file),
+            local_driver=local_driver,
+            reads_s3=connection is not None,
+            compress=not followed and find_spec("zstandard") is not None,
         )
         if injection.uri and connection is not None:
             self.folder = self._place(_through(injection.uri, connection))

@@ -13,6 +13,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.task import spark_event_log
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
@@ -104,3 +105,16 @@ def test_a_log_that_there_is_no_time_to_read_is_incomplete(tmp_path: Path) -> No
     _, complete = convert(log, expired=True)
     assert not complete
     assert log.problems
+
+
+@pytest.mark.parametrize(("followed", "compress"), [(False, "true"), (True, "false")])
+def test_a_log_of_our_own_is_compressed_unless_it_is_followed(tmp_path: Path, followed: bool, compress: str) -> None:
+    submission = SparkEventLog().inject(Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=followed)
+    assert submission.effective("spark.eventLog.compress") == compress
+    assert submission.effective("spark.eventLog.compression.codec") == (None if followed else "zstd")
+
+
+def test_without_a_reader_of_zstd_a_log_of_our_own_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_event_log, "find_spec", lambda _: None)
+    submission = SparkEventLog().inject(Submission(), tmp_path / "try1.ndjson", local_driver=True)
+    assert submission.effective("spark.eventLog.compress") == "false"
