@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -304,6 +304,23 @@ def _match_path(path: str, pattern: str) -> str | None:
     if any(want not in ("*", folder) for want, folder in zip(wanted, folders, strict=False)):
         return None
     return "/".join(folders[: len(wanted) + 1])
+
+
+_MOST_NAMED_FILES = 10
+# Parts of a name that count up or distinguish parts: numbers, dates, UUIDs, one or two letters.
+_NO_WORD = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8,}|[\d_]+|(?<![^\W\d_])[^\W\d_]{1,2}(?![^\W\d_])",
+    re.IGNORECASE,
+)
+
+
+def have_own_names(files: Collection[str]) -> bool:
+    """Return whether several files that one query lists have names of their own: ``orders.csv`` and ``refunds.csv``.
+
+    Files whose names differ in numbers, dates or a letter, such as ``part-1`` and ``part-2``, are parts of a folder.
+    """
+    names = {_NO_WORD.sub("", file.rpartition("/")[2].partition(".")[0]) for file in files}
+    return 1 < len(files) == len(names) and len(files) <= _MOST_NAMED_FILES
 
 
 def is_parent_folder(folder: str, path: str) -> bool:

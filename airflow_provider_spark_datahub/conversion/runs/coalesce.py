@@ -205,7 +205,11 @@ class CoalescedJob:
 
         def read() -> tuple[Lineage, Diagnostics]:
             made = Diagnostics()
-            return Lineage.of(application.runs, namer, settings, made, in_flight=in_flight, with_gaps=True), made
+            succeeded = self._result is not None and self._result.type == "SUCCESS"
+            lineage = Lineage.of(
+                application.runs, namer, settings, made, in_flight=in_flight, succeeded=succeeded, with_gaps=True
+            )
+            return lineage, made
 
         remembered, key = _lineages(settings), None
         if remembered.is_repeated(tuple([run.job_name for run in application.runs])):

@@ -13,13 +13,18 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from urllib.parse import unquote
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, parent_folders, without_partition_folders
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetNamer,
+    have_own_names,
+    parent_folders,
+    without_partition_folders,
+)
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RENAME, Application, RunState
@@ -358,7 +363,14 @@ class _Generations:
         return generation is not None and generation.dropped and not generation.read and self._is_reused(generation)
 
     def _is_reused(self, generation: _Generation) -> bool:
-        return len(self._written[self._key(generation.written_as)]) > 1
+        return self._names[self._key(generation.written_as)] > 1
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        """How many generations were written under each name, or have it in the end."""
+        generations = [generation for written in self._written.values() for generation in written]
+        names = ({self._key(generation.written_as), self._key(generation.name)} for generation in generations)
+        return Counter(chain.from_iterable(names))
 
 
 def _read_by(run: RunState) -> Iterator[DatasetId]:
@@ -392,15 +404,19 @@ def _with_last_names(run: RunState, generations: _Generations) -> RunState:
     if gone:
         outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
         run = structs.replace(run, outputs=outputs)
-    return _renamed(run, partial(generations.last_name, index=run.index))
+    return renamed(run, partial(generations.last_name, index=run.index))
 
 
-def _renamed(run: RunState, named: _Named) -> RunState:
-    datasets = chain(run.inputs, run.outputs, *(state.column_inputs for state in run.outputs.values()))
-    if all(named(dataset) == dataset for dataset in datasets):
+def renamed(run: RunState, named: _Named, named_output: _Named | None = None) -> RunState:
+    """Return the run with other names of its datasets. :param named_output: those of its outputs, if they differ."""
+    named_output = named_output or named
+    read = chain(run.inputs, *(state.column_inputs for state in run.outputs.values()))
+    if all(named(dataset) == dataset for dataset in read) and all(
+        named_output(dataset) == dataset for dataset in run.outputs
+    ):
         return run
     outputs = {
-        named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
+        named_output(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
         for dataset, state in run.outputs.items()
     }
     return structs.replace(
@@ -482,7 +498,7 @@ def _with_streamed_folders(application: Application) -> Application:
     return replace(
         application,
         runs=tuple(
-            _renamed(run, partial(_replacement, folders[run.run_id])) if folders.get(run.run_id) else run
+            renamed(run, partial(_replacement, folders[run.run_id])) if folders.get(run.run_id) else run
             for run in application.runs
         ),
     )
@@ -582,7 +598,7 @@ def _with_model_folders(application: Application) -> Application:
                 return model
         return dataset
 
-    return replace(application, runs=tuple(_renamed(run, named) for run in application.runs))
+    return replace(application, runs=tuple(renamed(run, named) for run in application.runs))
 
 
 def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId | None:
@@ -638,11 +654,14 @@ def _table_around(partition: DatasetId, columns: Mapping[DatasetId, Collection[s
 def _without_partitions(run: RunState, tables: Mapping[DatasetId, DatasetId]) -> RunState:
     # What a run says of a table itself counts, not what it says of one of its partitions.
     own = _without(run, lambda dataset, touched: tables.get(dataset) in touched)
-    return _renamed(own, partial(_replacement, tables))
+    return renamed(own, partial(_replacement, tables))
 
 
 def with_folders(run: RunState) -> RunState:
-    """Return the run with the folders of its inputs in place of single files in them, which column lineage names."""
+    """Return the run with the folders of its inputs in place of single files in them, which column lineage names.
+
+    Files with names of their own take the place of the folder, as the job listed them.
+    """
     outside = [
         dataset for _, state in in_time(run.written) for dataset in state.column_inputs if dataset not in run.inputs
     ]
@@ -651,7 +670,27 @@ def with_folders(run: RunState) -> RunState:
     by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
     folders = {(folder.namespace, folder.name.rstrip("/")): folder for folder in by_length}
     listed = {dataset: folder for dataset in outside if (folder := _folder_of(dataset, folders))}
-    return _renamed(run, partial(_replacement, listed)) if listed else run
+    own = _own_names(listed, run) if not run.is_streaming else {}
+    if own:
+        inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()}
+        run = structs.replace(run, inputs=inputs | {file: run.inputs[folder] for file, folder in own.items()})
+    rest = {file: folder for file, folder in listed.items() if file not in own}
+    return renamed(run, partial(_replacement, rest)) if rest else run
+
+
+def _own_names(listed: Mapping[DatasetId, DatasetId], run: RunState) -> dict[DatasetId, DatasetId]:
+    """Return the listed files that are datasets by themselves, with the folders around them.
+
+    A file that is the only one of its folder is one if the query lists such files of other folders, too.
+    """
+    by_folder: dict[DatasetId, dict[DatasetId, None]] = {}
+    whole = {dataset for _, state in run.written for dataset in state.column_inputs}
+    for file, folder in listed.items():
+        if folder not in whole:
+            by_folder.setdefault(folder, {})[file] = None
+    single = [file for files in by_folder.values() if len(files) == 1 for file in files]
+    lists = [single, *(files for files in by_folder.values() if len(files) > 1)]
+    return {file: listed[file] for files in lists if have_own_names([file.name for file in files]) for file in files}
 
 
 def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:

@@ -182,6 +182,9 @@ def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
             yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
         yield from (("output", dataset, *reason) for dataset in run.reported.outputs)
     elif run.failure:
+        yield from (
+            ("input", dataset, "the query failed, and the job went on", "Deviation 10") for dataset in run.inputs
+        )
         yield from (("output", dataset, "the query failed", "Deviation 10") for dataset in run.outputs)
     elif run.job_type in in_flight and not run.ended:
         reason = "the query was running when the application ended", "section 7.1"

@@ -227,12 +227,14 @@ class Lineage(msgspec.Struct, gc=False):
         diagnostics: Diagnostics,
         *,
         in_flight: Collection[str] = (),
+        succeeded: bool = False,
         with_gaps: bool = False,
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
         :param reported: the runs as their events describe them.
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
+        :param succeeded: the application did. The job caught the failures of its queries.
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         """
         runs = reported
@@ -241,7 +243,7 @@ class Lineage(msgspec.Struct, gc=False):
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         known = tuple(with_folders(with_known_columns(run)) if run.outputs else run for run in runs)
         runs = under_last_names(known, namer)
-        edges = _Edges(runs, namer, in_flight=in_flight, settings=settings, limit=limit)
+        edges = _Edges(runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit)
         lineage = cls(
             inputs=edges.inputs(),
             outputs=edges.outputs(),
@@ -356,10 +358,11 @@ class _Edges:
         namer: DatasetNamer,
         *,
         in_flight: Collection[str],
+        succeeded: bool,
         settings: LineageSettings,
         limit: TextLimit,
     ) -> None:
-        self._limit = limit
+        self._limit, self._succeeded = limit, succeeded
         self._with_schemas = settings.datasets == "schemas"
         self._with_descriptions = "documentation" in settings.dataset_details
         self._namer = namer
@@ -381,7 +384,12 @@ class _Edges:
     def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
         """Return what each run read, and those datasets among it that are phantoms."""
         reads = [(run, self._read(run, written)) for run, written in self._written]
-        return reads, self._phantom_reads(reads) | _folders_of_files(reads)
+        phantoms = self._phantom_reads(reads) | _folders_of_files(reads)
+        return [(run, [] if self._is_caught(run) else read) for run, read in reads], phantoms
+
+    def _is_caught(self, run: RunState) -> bool:
+        """Return whether the query failed, and the job went on without it."""
+        return self._succeeded and bool(run.failure)
 
     def add_properties(self, lineage: Lineage, properties_of: Callable[[Touched], _Properties]) -> None:
         """Add to the edges which queries gave them.
@@ -462,8 +470,7 @@ class _Edges:
             ]
         return read
 
-    @staticmethod
-    def _phantom_reads(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
+    def _phantom_reads(self, reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
         """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies below (Deviation 5).
 
         These are file listings, schema inference, and reading back the application's own output after its first write.
@@ -472,8 +479,8 @@ class _Edges:
         if not listed:
             return set()
         queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
-        by_queries = {dataset for _, read in queries for dataset, _ in read}
-        touched = by_queries.union(*(run.outputs for run, _ in queries))
+        by_queries = {dataset for run, read in queries if not self._is_caught(run) for dataset, _ in read}
+        touched = by_queries.union(*(chain(run.inputs, run.outputs) for run, _ in queries))
         first_write_ms: dict[DatasetId, int] = {}
         for run, _ in queries:
             if run.start_ms is not None:

@@ -25,8 +25,8 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
-from airflow_provider_spark_datahub.conversion.runs.effects import with_effects, with_known_columns
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
+from airflow_provider_spark_datahub.conversion.runs.effects import renamed, with_effects, with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.fold import DROP, Application, DatasetState, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution, moments_of
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
@@ -35,7 +35,13 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     PlanColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import CHECKPOINT, CLONE, MERGE, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+    CHECKPOINT,
+    CLONE,
+    MERGE,
+    PlanDatasets,
+    dropped_database,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
@@ -194,6 +200,8 @@ class _Merge:
 
     def _complete(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
         """Add the columns, and the outputs, that a reported execution has in its plans only."""
+        self._drop_tables(matched, parts[0].plan)
+        self._name_whole(matched, parts)
         # Drop column lineage from columns that their table lacks: databases compute some columns.
         runs = {run_id: with_known_columns(self._by_id[run_id]) for run_id in matched}
         is_silent = not any(run.outputs for run in runs.values()) and any(
@@ -208,6 +216,27 @@ class _Merge:
             self._by_id |= self._with_columns(runs, found, of_rows=of_rows)
         elif (run := self._logged_run(parts, found)) is not None and run.outputs:
             self._added.append(run)
+
+    def _drop_tables(self, matched: Sequence[str], plan: str) -> None:
+        """Add the tables that are dropped with their database to the runs that drop it: no event names them."""
+        database = dropped_database(plan)
+        tables = self._symlinks.by_dataset.items() if database else ()
+        dropped = [dataset for dataset, table in tables if table.name.startswith(f"{database}.")]
+        for run_id in matched if dropped else ():
+            run = self._by_id[run_id]
+            outputs = {dataset: DatasetState(lifecycle=DROP) for dataset in dropped}
+            self._by_id[run_id] = structs.replace(run, outputs=outputs | run.outputs)
+
+    def _name_whole(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
+        """Give files and folders their whole names, if events cut them as if they were partitions (``50%=x``)."""
+        if not any("%" in part.plan for part in parts):
+            return
+        named = PlanDatasets.of(part.plan for part in parts)
+        sources, sinks = self._names.cut_by_events(named.sources), self._names.cut_by_events(named.sinks)
+        for run_id in matched if sources or sinks else ():
+            self._by_id[run_id] = renamed(
+                self._by_id[run_id], lambda name: sources.get(name, name), lambda name: sinks.get(name, name)
+            )
 
     def _with_columns(
         self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from airflow_provider_spark_datahub.conversion.datasets import have_own_names
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
@@ -25,7 +26,9 @@ _FILE_METADATA = frozenset(
 _READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
 _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
 _FILE = re.compile(
-    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4)$", re.IGNORECASE
+    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4"
+    r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)$",
+    re.IGNORECASE,
 )
 # Reads of Delta's transaction log are not reads of data.
 _DELTA_LOG = "/_delta_log"
@@ -96,6 +99,7 @@ _CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timesta
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
+_DROPPED_DATABASE = re.compile(r"V2SessionCatalog\(spark_catalog\), \[(?P<database>\w+)\], (?:true|false), true")
 _CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
 _CREATED = re.compile(_QUOTED)
 _SESSION_CATALOG = "spark_catalog."
@@ -270,6 +274,13 @@ def change_of(node: Node) -> TableChange | None:
     return None
 
 
+def dropped_database(plan: str) -> str:
+    """Return the database that a plan drops with all tables in it; empty if it drops none."""
+    nodes = Plan.of(plan).nodes if plan.startswith("== Physical Plan ==\nDropNamespace ") else ()
+    found = next((_DROPPED_DATABASE.fullmatch(node.arguments) for node in nodes), None)
+    return found["database"] if found is not None else ""
+
+
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     entries = paths.split(", ")
     listed = [path for path in entries if not path.startswith("...")]
@@ -283,11 +294,11 @@ def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
 
 
 def _are_files(paths: list[str]) -> bool:
-    """Return whether several paths may be files of one folder: then the folder is the dataset, not the files.
+    """Return whether several paths may be parts of one folder: then the folder is the dataset, not the files.
 
     A plan does not show whether ``/in/a.csv`` is a file or a folder.
     """
-    return len(paths) > 1 and any(map(_FILE.search, paths))
+    return len(paths) > 1 and any(map(_FILE.search, paths)) and not have_own_names(paths)
 
 
 def _unquoted(table: str) -> str:
