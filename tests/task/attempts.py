@@ -87,7 +87,9 @@ class Try:
 
     @property
     def delivered(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.sink_file.read_text().splitlines()] if self.sink_file.exists() else []
+        """Return the proposals in the sink's file; a line that is being written is left for the next reading."""
+        written = self.sink_file.read_text().rpartition("\n")[0] if self.sink_file.exists() else ""
+        return [json.loads(line) for line in written.splitlines()]
 
     def aspects(self, name: str, urn: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         """Return the delivered proposals of an aspect, without the first ``since`` proposals."""
