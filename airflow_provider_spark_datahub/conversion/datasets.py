@@ -68,7 +68,9 @@ class Symlinks:
         table = facets.once(_table)
         if table is None:
             return True
-        table = DatasetId(_catalog_platform(table.namespace, facets, settings), table.name)
+        platform, place = _catalog_platform(table.namespace, facets, settings), _place(table.namespace, settings)
+        # Tables of several accounts may have the same name.
+        table = DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
         selector = ""
         if table.name.count(".") > 1 and facets["catalog"].get("framework") == "iceberg":
             name, selector = table_and_selector(table.name, dataset.name)
@@ -108,6 +110,12 @@ def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings)
             if platform:
                 return platform
     return settings.catalog_platforms.get(OTHER_CATALOGS, "hive")
+
+
+def _place(namespace: str, settings: LineageSettings) -> str:
+    """Return the key in ``namespaces`` for the namespace of a catalogue."""
+    place = f"arn:{namespace}" if namespace.startswith("aws:glue:") else namespace
+    return place.lower() if settings.lower_case_dataset_urns else place
 
 
 def _is_changelog(facets: Facets) -> bool:
@@ -204,13 +212,13 @@ class _PlainNames:
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
         if "://" not in namespace:
-            return self._named(namespace, "", name) if namespace else None
+            return self._named(namespace, "", name, namespace) if namespace else None
         # jdbc:h2://x is a URI of the scheme jdbc.
         scheme = namespace.partition(":")[0]
         if scheme in _PATH_PLATFORMS:
             return self._of_uri(_join(redact_url(namespace), name))
         platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
-        return self._named(platform, namespace.partition("://")[2], name) if platform else None
+        return self._named(platform, namespace.partition("://")[2], name, namespace) if platform else None
 
     def _of_uri(self, uri: str) -> DatasetName:
         """Name a path with a scheme, e.g. ``s3://bucket/a/b``."""
@@ -236,7 +244,7 @@ class _PlainNames:
     def _without_partition(self, path: str) -> str:
         return path if self._partition is None else self._partition.sub("", path).removesuffix("/")
 
-    def _named(self, platform: str, authority: str, name: str) -> DatasetName:
+    def _named(self, platform: str, authority: str, name: str, namespace: str) -> DatasetName:
         """Name a table, a topic, or a path whose host is not part of its name.
 
         Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec may start with scheme
@@ -254,6 +262,9 @@ class _PlainNames:
             name = cut if cut and cut != path else name
         else:
             name = self._with_schema(platform, _QUOTED_PART.sub(_unquoted, name) if authority else name)
+        # The namespace of a table behind a path is its platform and the catalogue's own (Symlinks).
+        places = self._settings.namespaces
+        specs = [place for key in (namespace, authority) if (place := places.get(key)) is not None] + specs
         instance = next((spec.platform_instance for spec in specs if spec.platform_instance), None)
         env = next((spec.env for spec in specs if spec.env), None)
         return DatasetName(

@@ -40,6 +40,8 @@ _LISTENER_NAMES: Mapping[str, str] = {
     **{part: part for part in (*FLOW_PARTS, HIVE_ALIAS, MATERIALIZE, INCLUDE_SCHEMA)},
     **_in_snake_case("captureColumnLevelLineage", "capture_spark_plan", "coalesce_jobs", "disableSymlinkResolution"),
     **_in_snake_case("domains", "file_partition_regexp", "tags"),
+    # The listener's key, and as its change (datahub#17594) announced it.
+    **dict.fromkeys(("columnLineage.includeIndirect", "column_lineage.include_indirect"), "capture_indirect_columns"),
     "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "metadata.dataset.env": "env",
     "metadata.dataset.experimental_include_schema_metadata": INCLUDE_SCHEMA,
@@ -64,8 +66,10 @@ _CONVERTER_NAMES: Mapping[str, str] = {
     **_GMS_NAMES,
     **_in_snake_case("disableSymlinkResolution", "enhancedMergeIntoExtraction", "lowerCaseDatasetUrns"),
     **_in_snake_case("parentJobUrn", "pathSpecs", "pipelineName"),
+    "connectionInstanceMap": "namespaces",
     "fabricType": "env",
     "hivePlatformAlias": HIVE_ALIAS,
+    "includeIndirectColumnLineage": "capture_indirect_columns",
 }
 
 _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
@@ -91,6 +95,7 @@ _LISTENER_NOTES: Mapping[str, str] = {
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
     "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
     "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",
+    "platformInstance": "has no effect, as in the Java listener: set metadata.pipeline.platformInstance",
     "rest.disable_chunked_encoding": "has no effect: requests are not chunked",
     "rest.disable_ssl_verification": _OF_THE_CONNECTION + "disable_ssl_verification in its extra",
     "rest.max_retries": _OF_THE_CONNECTION + "retry_max_times in its extra",
@@ -128,6 +133,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
     "": {**_LISTENER_NOTES, **_CONVERTER_NOTES},
 }
 
+_CONNECTIONS = "metadata.dataset.connections."
 _OPEN_ENDED = ("kafka.producer_config.", "kafka.schema_registry_config.")
 _SPEC_KEYS = ("env", "path_alias_list", "path_spec_list", "platformInstance", "platform_instance")
 _INSTANCE_KEYS = {"platformInstance", "platform_instance"}
@@ -176,6 +182,7 @@ class _Translator:
         self._notes: list[str] = []
         self._gms_env: _GivenSetting | None = None
         self._specs_spelling = ""
+        self._namespaces: dict[str, dict[str, tuple[str, object]]] = {}
         # platform → alias (empty: the platform itself) → part of the spec → how it was spelled, its value
         self._specs: dict[str, dict[str, dict[str, tuple[str, object]]]] = {}
 
@@ -211,6 +218,8 @@ class _Translator:
             self._gms_env = _GivenSetting("env", spelling, value) if value is not None else None
         elif prefix != _GMS_PREFIX and name.startswith("platform."):
             self._add_path_spec(spelling, name, value)
+        elif prefix != _GMS_PREFIX and name.startswith(_CONNECTIONS):
+            self._add_namespace(spelling, name, value)
         else:
             raise self._unknown(spelling, prefix, name)
 
@@ -233,15 +242,20 @@ class _Translator:
         elif key == "platform_instance" and not alias:
             self._note(spelling, "takes effect: the Java listener reads platformInstance only", value)
         self._specs_spelling = self._specs_spelling or spelling.removesuffix(name.removeprefix("platform"))
-        spec = aliases.setdefault(alias, {})
-        first, given = spec.setdefault(key, (spelling, value))
-        if given != value:
-            raise SettingsError.contradiction(first, spelling)
+        _keep(aliases.setdefault(alias, {}), key, spelling, value)
+
+    def _add_namespace(self, spelling: str, name: str, value: object) -> None:
+        namespace, _, key = name.removeprefix(_CONNECTIONS).rpartition(".")
+        if value is not None:
+            _keep(self._namespaces.setdefault(namespace.strip('"'), {}), key, spelling, value)
 
     def finish(self) -> tuple[list[_GivenSetting], list[str]]:
         if self._specs:
             specs = {platform: _inherited(aliases) for platform, aliases in self._specs.items()}
             self._give("path_specs", self._specs_spelling, specs)
+        if self._namespaces:
+            named = {namespace: _values(parts) for namespace, parts in self._namespaces.items()}
+            self._give("namespaces", _CONNECTIONS.removesuffix("."), named)
         if self._gms_env is not None:
             self._finish_gms_env(self._gms_env)
         return self._given, self._notes
@@ -266,7 +280,7 @@ class _Translator:
     def _unescaped(self, spelling: str, name: str, value: object) -> object:
         r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means ``year=\d+``."""
         # Values of other settings may be secret: no note may show them.
-        has_effect = name in _LISTENER_NAMES or name.startswith("platform.")
+        has_effect = name in _LISTENER_NAMES or name.startswith(("platform.", _CONNECTIONS))
         if not has_effect or not isinstance(value, str) or "\\" not in value:
             return value
         try:
@@ -302,12 +316,22 @@ def _unknown_setting(spelling: str, close: str | None, own: Collection[str]) -> 
     return SettingsError(f"unknown lineage setting {spelling!r}; {hint}")
 
 
+def _values(parts: Mapping[str, tuple[str, object]]) -> dict[str, object]:
+    return {key: value for key, (_, value) in parts.items()}
+
+
+def _keep(parts: dict[str, tuple[str, object]], key: str, spelling: str, value: object) -> None:
+    first, given = parts.setdefault(key, (spelling, value))
+    if given != value:
+        raise SettingsError.contradiction(first, spelling)
+
+
 def _inherited(aliases: Mapping[str, Mapping[str, tuple[str, object]]]) -> dict[str, dict[str, object]]:
     """Return a platform's specs by alias. An alias without an env or instance has the platform's."""
     level = {key: value for key, (_, value) in aliases.get("", {}).items() if key != "path_spec_list"}
     specs: dict[str, dict[str, object]] = {}
     for alias, described in aliases.items():
-        spec = {key: value for key, (_, value) in described.items()}
+        spec = _values(described)
         hidden = _INSTANCE_KEYS if spec.keys() & _INSTANCE_KEYS else set()
         specs[alias] = {key: value for key, value in level.items() if key not in hidden} | spec
     return specs

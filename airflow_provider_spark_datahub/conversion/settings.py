@@ -168,6 +168,20 @@ def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
     )
 
 
+def _namespaces(name: str, value: object) -> dict[str, PathSpec]:
+    """Read ``{namespace: {"env": …, "platform_instance": …}}``."""
+    value = _from_json(name, value)
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} is {value!r}, want an object: {{namespace: {{platform_instance: …, env: …}}}}")
+    places = {
+        namespace: place if isinstance(place, PathSpec) else _path_spec(f"{name}.{namespace}", "", "", place)
+        for namespace, place in value.items()
+    }
+    if wrong := next((namespace for namespace, place in places.items() if place.path_spec_list), None):
+        raise SettingsError(f"{name}.{wrong} has path specs, want platform_instance and env: set path_specs")
+    return places
+
+
 # Each part of a path spec as PathSpec names it, and as the Java listener does.
 _SPEC_PARTS: dict[str, tuple[str, _Reader]] = {
     "path_spec_list": ("path_spec_list", _texts),
@@ -252,12 +266,18 @@ class LineageSettings:
     default_schemas: Mapping[str, str] = _setting(
         {"postgres": "public", "mssql": "dbo"}, "schema of database tables that are named without one, by platform"
     )
+    namespaces: Mapping[str, PathSpec] = _setting(
+        {}, "platform instance and environment of datasets, by OpenLineage namespace or Glue ARN", _namespaces
+    )
     path_specs: tuple[PathSpec, ...] = _setting((), "which folder of a path is the dataset, by platform", _path_specs)
     file_partition_regexp: str | None = _setting(None, "pattern to cut off the end of a path", _regexp)
     datasets: str = _setting(
         "none", "keys: write datasetKey and status of datasets; schemas: also schemas", _one_of(*_DATASETS)
     )
     capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
+    capture_indirect_columns: bool = _setting(
+        True, "write columns that only filter, join, group or sort as column-level lineage too"
+    )
     dataset_details: tuple[str, ...] = _setting(
         (), "add what the producer says of datasets and of the fields in their schemas", _details
     )

@@ -15,7 +15,19 @@ from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, STATEMENTS_LEFT_OUT, TextLimit
 from airflow_provider_spark_datahub.conversion.events import EventDataset, Facets
 from tests.cases import cases
-from tests.conversion.builders import Json, column, column_lineage, schema, settings, urn
+from tests.conversion.builders import (
+    Json,
+    column,
+    column_lineage,
+    file,
+    file_urns,
+    only_job,
+    query,
+    schema,
+    settings,
+    urn,
+    whole_application,
+)
 
 OUTPUT = urn("hive", "db.t")
 
@@ -94,6 +106,28 @@ def test_column_lineage_is_read(
     assert found == [[[f"db.t.{name}"], *rest] for name, *rest in expected]
     assert columns is not None
     assert [dataset.name for dataset in columns.inputs] == inputs
+
+
+def test_columns_that_give_no_value_are_left_out() -> None:
+    """As with the Java listener's ``columnLineage.includeIndirect=false``: datahub#17594."""
+    fields = {
+        "z": [column("/a", "x", "DIRECT:IDENTITY"), column("/b", "id", "INDIRECT:JOIN")],
+        "y": [column("/a", "both", "INDIRECT:FILTER", "DIRECT:AGGREGATION"), column("/a", "unknown")],
+        "one": [column("/a", "x", "INDIRECT:CONDITIONAL")],
+    }
+    output = file("/z", columnLineage=column_lineage(fields, [column("/b", "day", "INDIRECT:FILTER")]))
+    application = whole_application(query(inputs=[file("/a"), file("/b")], outputs=[output]))
+    written = only_job(application, capture_indirect_columns=False).lineage
+    assert {
+        short(edge["downstreams"][0]): [short(name) for name in edge["upstreams"]] for edge in written.fine_grained
+    } == {
+        "/z.z": ["/a.x"],
+        "/z.y": ["/a.both", "/a.unknown"],
+    }
+    assert next(edge["transformOperation"] for edge in written.fine_grained) == "DIRECT:IDENTITY,INDIRECT:JOIN"
+    everything = only_job(application).lineage
+    assert {*everything.inputs} == {*written.inputs} == {*file_urns("/a", "/b")}
+    assert len(everything.fine_grained) == 6
 
 
 @cases("columns")

@@ -20,7 +20,9 @@ def read(*layers: Any) -> LineageSettings:
 def with_values(values: Json) -> LineageSettings:
     """Return the settings with these plain values."""
     typed: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return LineageSettings(**typed | {"path_specs": path_specs(values.get("path_specs", ()))})
+    namespaces = {name: PathSpec("", **place) for name, place in values.get("namespaces", {}).items()}
+    specs = path_specs(values.get("path_specs", ()))
+    return LineageSettings(**typed | {"path_specs": specs, "namespaces": namespaces})
 
 
 def path_specs(specs: Any) -> tuple[PathSpec, ...]:
@@ -162,6 +164,12 @@ def test_converter_fields_without_effect_have_a_note(name: str) -> None:
     assert read({name: {"a": 1}}) == LineageSettings()
     (note,) = LineageSettings.notes({name: {"a": 1}})
     assert note.startswith(f"{name} ")
+
+
+def test_the_instance_that_the_listener_ignores_has_a_note() -> None:
+    assert read({"spark.datahub.platformInstance": "eu"}) == LineageSettings()
+    (note,) = LineageSettings.notes({"spark.datahub.platformInstance": "eu"})
+    assert "set metadata.pipeline.platformInstance" in note
 
 
 def test_missing_values_have_no_note() -> None:

@@ -79,13 +79,13 @@ class DatasetColumns:
     It is compared by identity; :meth:`Fold.add` keeps one object for equal texts.
     """
 
-    def __init__(self, texts: _Texts, sql: str) -> None:
-        self._texts = texts
+    def __init__(self, texts: _Texts, sql: str, *, with_indirect: bool = True) -> None:
+        self._texts, self._with_indirect = texts, with_indirect
         self.sql = redact_text(sql.strip())
 
     @cached_property
     def _content(self) -> _Content:
-        return _read(*map(decompressed, self._texts))
+        return _read(*map(decompressed, self._texts), with_indirect=self._with_indirect)
 
     @property
     def key(self) -> tuple[bytes, bytes, str]:
@@ -117,8 +117,13 @@ class DatasetColumns:
         return self._content.left_out
 
     @classmethod
-    def read(cls, output: EventDataset, job_facets: Facets, sql: str) -> DatasetColumns | None:
-        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none."""
+    def read(
+        cls, output: EventDataset, job_facets: Facets, sql: str, *, with_indirect: bool = True
+    ) -> DatasetColumns | None:
+        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
+
+        :param with_indirect: keep inputs that give no value: they only filter, join, group or sort.
+        """
         facets, texts = output.facets, None
         if "columnLineage" in facets:
             texts = facets.once(_texts)
@@ -128,7 +133,8 @@ class DatasetColumns:
             texts = _texts_of_lineage(_facets_of_output(job_facets, output))
         if texts is None:
             return None
-        return (_cached_columns if len(texts.lineage) <= _SHORT_BYTES else _cached_long_columns)(texts, sql)
+        cached = _cached_columns if len(texts.lineage) <= _SHORT_BYTES else _cached_long_columns
+        return cached(texts, sql, with_indirect)
 
     @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
@@ -230,9 +236,9 @@ def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
 
 
 @lru_cache(maxsize=16)
-def _cached_long_columns(texts: _Texts, sql: str) -> DatasetColumns:
+def _cached_long_columns(texts: _Texts, sql: str, with_indirect: bool) -> DatasetColumns:
     """Share one object: the events of a query repeat its column lineage, which may be hundreds of kilobytes."""
-    return DatasetColumns(texts, sql)
+    return DatasetColumns(texts, sql, with_indirect=with_indirect)
 
 
 # Short column lineage is cached for longer, since the job's next run repeats it.
@@ -282,6 +288,10 @@ class _Input(msgspec.Struct, gc=False):
     @property
     def dataset(self) -> DatasetId:
         return dataset_id(self.namespace, self.name)
+
+    @property
+    def is_indirect(self) -> bool:
+        return bool(self.transformations) and all(part.type == "INDIRECT" for part in self.transformations)
 
 
 class _Field(msgspec.Struct, gc=False, rename="camel"):
@@ -360,10 +370,15 @@ def _tolerant_inputs(items: object) -> list[_Input]:
     ]
 
 
-def _read(lineage: bytes, schema: bytes) -> _Content:
+def _read(lineage: bytes, schema: bytes, *, with_indirect: bool = True) -> _Content:
     facet = _decoded(lineage)
     edges = [ColumnEdge((name,), *_inputs(items)) for name, items in in_time(facet.fields.items()) if name]
-    if facet.dataset:
+    if not with_indirect:
+        # As in the Java listener, the other inputs keep the text of all transformations.
+        of_values = {name: [item for item in items if not item.is_indirect] for name, items in facet.fields.items()}
+        edges = [structs.replace(edge, upstreams=_inputs(of_values[edge.downstreams[0]])[0]) for edge in edges]
+        edges = [edge for edge in edges if edge.upstreams]
+    elif facet.dataset:
         columns = dict.fromkeys([*facet.fields, *field_names(schema)])
         edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
     inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])

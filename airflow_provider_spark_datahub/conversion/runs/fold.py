@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec import structs
@@ -384,10 +384,11 @@ class Fold:
         for dataset in in_time(event.inputs):
             self._add_dataset(run.inputs, dataset, index)
         with_columns = settings.capture_column_level_lineage
+        read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
         for dataset in in_time(event.outputs):
             state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
             run.worked = run.worked or "outputStatistics" in written.facets
-            columns = DatasetColumns.read(dataset, event.job.facets, run.sql) if with_columns else None
+            columns = read_columns(dataset, event.job.facets, run.sql) if with_columns else None
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns)
             state.partitions = written.once(read_partitions) or state.partitions
