@@ -252,6 +252,8 @@ def _retry_after(response: requests.Response) -> float | None:
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that an exception of a request stands for."""
     text = _innermost(error)
+    if isinstance(error, requests.exceptions.ProxyError):
+        text = f"the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) refused: {text}"
     match error:
         case AnswerError():
             return error.failure
@@ -275,7 +277,7 @@ def failure_of(error: BaseException) -> Failure:
 def _reason(error: BaseException) -> BaseException:
     """Return the innermost error, without the layers around it."""
     while True:
-        inner = getattr(error, "reason", None)
+        inner = getattr(error, "reason", None) or getattr(error, "original_error", None)  # the latter of a proxy
         if not isinstance(inner, BaseException):
             inner = error.args[0] if error.args else None
         if not isinstance(inner, BaseException):
