@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,6 +252,19 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
 
 
 # -- beside other drainers
+
+
+def test_copies_that_a_full_disk_refuses_are_warned_of_once(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for task in "abc":
+        put(outbox, key(task_id=task), [upsert(task)])
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=900_000, f_blocks=2**40, f_frsize=1))
+    sink = Recording()
+    drain(outbox, sink)
+    assert sink.names == ["a", "b", "c"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len([text for text in warnings if "No space left on device" in text]) == 1
 
 
 def test_entries_of_another_drainer_are_left_to_it(outbox: Outbox) -> None:

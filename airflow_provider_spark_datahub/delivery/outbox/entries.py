@@ -260,9 +260,10 @@ class Entry:
         try:
             self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False, leaves=_NEW)
         except OSError as error:
-            log.warning(
-                "Could not keep the delivered proposals of %s for the lineage page: %s.", self, error.strerror or error
-            )
+            level = logging.DEBUG if self.outbox.copies_failed else logging.WARNING  # a full disk fails for each entry
+            self.outbox.copies_failed = True
+            text = "Could not keep the delivered proposals of %s for the lineage page: %s."
+            log.log(level, text, self, error.strerror or error)
 
     def _after(self, delivery: Delivery, sent: Sequence[str], superseded: int) -> Manifest:
         """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of the sent items."""
@@ -443,6 +444,7 @@ class Outbox:
 
     :param overflow: takes the records of attempts that the storage refuses.
     :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
+    :ivar copies_failed: whether a copy of delivered proposals could not be kept, of which one warning is enough.
     """
 
     def __init__(
@@ -459,6 +461,7 @@ class Outbox:
         self.receipts = Receipts(storage)
         self.overflow = overflow or NoOverflow()
         self._futile_until = 0.0
+        self.copies_failed = False
         storage.make_room = self._make_room
 
     def __str__(self) -> str:
