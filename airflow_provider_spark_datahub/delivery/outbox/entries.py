@@ -444,7 +444,7 @@ class Outbox:
 
     :param overflow: takes the records of attempts that the storage refuses.
     :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
-    :ivar copies_failed: whether a copy of delivered proposals could not be kept, of which one warning is enough.
+    :ivar copies_failed: whether a copy of delivered proposals could not be kept; one warning is enough.
     """
 
     def __init__(
