@@ -99,6 +99,32 @@ def test_failures_that_may_pass_are_retried() -> None:
     assert (waits, len(store.objects)) == ([0.5, 1.0, 2.0], 1)
 
 
+@pytest.mark.parametrize("kept", [None, b"", b"<html>Log in first</html>"])
+def test_an_acknowledgement_without_the_object_is_no_delivery(kept: bytes | None) -> None:
+    class Forgetful(Store):
+        def pipe_file(self, path: str, value: bytes) -> None:
+            del value
+            if kept is not None:
+                self.objects[path] = kept
+
+        def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+            if path not in self.objects:
+                raise FileNotFoundError(path)
+            return super().cat_file(path, start, end)
+
+    delivery = deliver(Forgetful(), upserts(3))
+    assert delivery.pending == tuple(upserts(3))
+    assert "does not hold it" in str(delivery.problem)
+
+
+def test_keys_that_may_only_write_are_enough() -> None:
+    class WriteOnly(Store):
+        def cat_file(self, *_: object, **__: object) -> bytes:
+            raise PermissionError("Access Denied")
+
+    assert deliver(WriteOnly(), upserts(3)).delivered == 3
+
+
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [

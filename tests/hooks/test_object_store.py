@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
 from airflow_provider_spark_datahub.hooks.datahub import DatahubObjectStoreHook
 from tests.delivery.faults import Fault, survive
 from tests.delivery.samples import patch, upsert, upserts
+from tests.servers.loopback import Answer, AnsweringServer
 from tests.servers.s3 import S3
 
 
@@ -42,7 +43,7 @@ def bucket(s3: S3) -> Bucket:
 
 @pytest.fixture
 def open_sink(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> OpenSink:
-    def connect(uri: str | None = None, **changes: str) -> Sink:
+    def connect(uri: str | None = None, **changes: object) -> Sink:
         lake = bucket.name.replace("-", "_")  # Airflow keeps what it opened by a connection's id
         monkeypatch.setenv(f"AIRFLOW_CONN_{lake.upper()}", json.dumps(bucket.s3.connection(**changes)))
         host = uri or f"s3://{bucket.name}/a/b"
@@ -90,3 +91,13 @@ def test_proposals_arrive_when_a_store_no_longer_hangs(bucket: Bucket, open_sink
     survive(fault, bucket, open_sink(), proposals)
     (found,) = bucket.objects()
     assert [each["entityUrn"] for each in json.loads(found.read_text())] == [each.entity_urn for each in proposals]
+
+
+def test_a_server_that_answers_everything_stores_nothing(bucket: Bucket, open_sink: OpenSink) -> None:
+    with AnsweringServer(lambda _: Answer(200, {}, {"ETag": '"0"'})) as server:
+        delivery = open_sink(extra={"endpoint_url": server.url, "region_name": "us-east-1"}).deliver(
+            upserts(2), Deadline.after(10)
+        )
+    assert len(delivery.pending) == 2
+    assert "is not available" in str(delivery.problem)
+    assert bucket.objects() == []

@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             # The client gave up waiting, as a test of its timeout wants it to.
             self.close_connection = True
 
-    do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 (http.server's names)
+    do_GET = do_POST = do_PATCH = do_PUT = do_HEAD = do_DELETE = _serve  # noqa: N815 (http.server's names)
 
     def log_message(self, *_: object) -> None:
         """Say nothing: ``AnsweringServer.requests`` is the log."""

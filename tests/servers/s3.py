@@ -47,7 +47,7 @@ class S3(Server):
         bucket.mkdir()
         return bucket
 
-    def connection(self, **changes: str) -> dict[str, object]:
+    def connection(self, **changes: object) -> dict[str, object]:
         """Return the Airflow connection that reaches it."""
         extra = {"endpoint_url": self.url, "region_name": "us-east-1"}
         return {"conn_type": "aws", "login": ACCESS_KEY, "password": SECRET_KEY, "extra": extra, **changes}

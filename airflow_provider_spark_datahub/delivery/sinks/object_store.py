@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _WANTED = "The connection's host must be the URI of a bucket, with a prefix or without: e.g. s3://bucket/lineage."
 _NEVER_WRITTEN = "spark-datahub-doctor"
+_END = b"\n]\n"
 
 
 class ObjectStoreSink(BatchSink):
@@ -111,16 +112,27 @@ class _ObjectWriter:
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
         lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
-        content = b"[\n" + b",\n".join(lines) + b"\n]\n"
+        content = b"[\n" + b",\n".join(lines) + _END
         name = _object_name(proposals, content)
         # A new deadline object for each attempt: if one request hangs, the next may still be answered.
         self._storage.deadline = replace(self._deadline)
         try:
             self._storage.write(name, [content])
+            if not self._holds(name, content):
+                return Failure(FailureKind.UNAVAILABLE, f"it acknowledged {name}, but does not hold it")
         except OSError as error:
             return _failure(error)
         log.debug("Wrote %s (%d bytes) as %s", counted(len(proposals), "proposal"), len(content), name)
         return True
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        """Return whether the end of an object can be read: a proxy or a wrong server may answer 200 to anything."""
+        try:
+            return self._storage.read_range(name, len(content) - len(_END), len(content)) == _END
+        except PermissionError:
+            return True  # keys that may only write
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         pass
