@@ -294,7 +294,7 @@ def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[st
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
     run, lineage = job.run, job.lineage
-    details, added = run.details, run.session_properties | run.execution_counts
+    details, added = run.details, run.session_properties | run.execution_counts | run.dataset_properties
     proposals = [
         *run_properties(
             urn,

@@ -461,7 +461,7 @@ _MAX_COUNT = 2**63 - 1
 
 
 class OutputStatistics(NamedTuple):
-    """Amount of data that a run wrote; ``None`` if the producer did not count it.
+    """Amount of data that a run wrote, or read; ``None`` if the producer did not count it.
 
     :param size: in bytes.
     """
@@ -471,15 +471,22 @@ class OutputStatistics(NamedTuple):
     files: int | None = None
 
     @classmethod
-    def read(cls, output_facets: Facets) -> OutputStatistics:
-        """Read the ``outputStatistics`` facet of an output."""
-        facet = output_facets["outputStatistics"]
+    def read(cls, facets: Facets, name: str = "outputStatistics") -> OutputStatistics:
+        """Read the ``outputStatistics`` facet of an output, or the ``inputStatistics`` facet of an input."""
+        facet = facets[name]
         return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
     def plus(self, other: OutputStatistics) -> OutputStatistics:
         """Return the sums. What only one of them counts is its count."""
         counts = zip(self, other, strict=True)
         return OutputStatistics(*(mine if theirs is None else (mine or 0) + theirs for mine, theirs in counts))
+
+    def most(self, other: OutputStatistics) -> OutputStatistics:
+        """Return the larger counts."""
+        if other == NOT_COUNTED:
+            return self
+        counts = zip(self, other, strict=True)
+        return OutputStatistics(*(max((n for n in both if n is not None), default=None) for both in counts))
 
 
 NOT_COUNTED = OutputStatistics()
@@ -488,6 +495,11 @@ NOT_COUNTED = OutputStatistics()
 def _count(facet: JsonObject, key: str) -> int | None:
     value = facet.get(key)
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
+
+
+def read_version(facets: Facets) -> str:
+    """Return the dataset's version in its ``version`` facet; empty if there is none."""
+    return as_text(facets["version"].get("datasetVersion")) if "version" in facets else ""
 
 
 def read_partitions(output_facets: Facets) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics, TextLimit
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, TextLimit
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
     FAILED_TYPES,
@@ -32,6 +32,7 @@ from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, lineage_key, operations_of
+from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
 
@@ -101,6 +102,7 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
     :param result: ``None`` if no end of the run is known.
     :param is_application: it is the run of an application, not of a query.
     :param execution_counts: properties with the number of SQL executions in Spark's event log, in all and with lineage.
+    :param dataset_properties: properties with the versions, rows and bytes that it read and wrote.
     """
 
     id: str
@@ -113,6 +115,7 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
     is_application: bool = True
     session_properties: dict[str, str] = {}
     execution_counts: dict[str, str] = {}
+    dataset_properties: dict[str, str] = {}
 
 
 class JobLineage(msgspec.Struct, gc=False):
@@ -197,6 +200,9 @@ class CoalescedJob:
             execution_counts=application.execution_counts,
         )
         operations = operations_of(runs, namer)
+        uses = DatasetUses(runs, namer, lineage, operations)
+        run.dataset_properties = uses.properties()
+        diagnostics.gaps = (*diagnostics.gaps, *uses.empty_reads())[:MAX_LISTED]
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations)
 
     def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:

@@ -24,6 +24,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     TERMINAL_TYPES,
     DatasetId,
     EventDataset,
+    Facets,
     JsonObject,
     RunEvent,
 )
@@ -36,6 +37,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     field_names,
     read_partitions,
+    read_version,
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -64,6 +66,8 @@ _CATALOG_NODES = (
     *("execute_create_data_source_table_command", "execute_alter_table_", "alter_table"),
 )
 _OF_CATALOG = frozenset({"CREATE", "ALTER"})
+MOST_VERSIONS = 20
+"""Most versions of a dataset that are kept: the last ones."""
 NOT_WRITTEN = frozenset({DROP, RENAME})
 """Values of the ``lifecycleStateChange`` facet for tables that were not written (Deviation 9)."""
 
@@ -75,6 +79,8 @@ class DatasetState(msgspec.Struct, gc=False):
     :param schema: the ``schema`` facet as compressed text.
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
+    :param version: the version that the run read first, or wrote last, if the producer names it.
+    :param scans: snapshots of an Iceberg table that the run read, as its reports name them.
     :param gap: why Spark's plan does not show where its rows come from.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
@@ -88,9 +94,17 @@ class DatasetState(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     statistics: OutputStatistics = NOT_COUNTED
     layer: str = ""
+    version: str = ""
+    scans: tuple[int | float, ...] = ()
     is_metadata: bool = False
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
+
+    def add_reads(self, scans: tuple[int | float, ...], statistics: OutputStatistics) -> None:
+        """Add what a scan, or another run with equal content, read."""
+        if scans:
+            self.scans = tuple(dict.fromkeys((*self.scans, *scans)))[-MOST_VERSIONS:]
+        self.statistics = self.statistics.most(statistics)
 
     @property
     def column_inputs(self) -> tuple[DatasetId, ...]:
@@ -101,6 +115,12 @@ class DatasetState(msgspec.Struct, gc=False):
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
         return _lower_names(self.schema)
+
+
+def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], OutputStatistics]:
+    snapshot = input_facets["icebergScanReport"].get("snapshotId")
+    scans = (snapshot,) if isinstance(snapshot, int | float) else ()
+    return scans, OutputStatistics.read(input_facets, "inputStatistics")
 
 
 # The events of an application repeat the schemas of its tables.
@@ -364,7 +384,7 @@ class Fold:
         run.worked = run.worked or "spark_jobDetails" in event.run_facets.facets
         run.cover(event.time_ms, event.time_ms)
         run.started = run.started or event.type == "START"
-        run.ended = run.ended or event.type in TERMINAL_TYPES
+        was_ended, run.ended = run.ended, run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             run.failure = event.type
         run.properties.setdefault(PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index)
@@ -373,16 +393,20 @@ class Fold:
         if settings.capture_test_results:
             run.checks = (run.checks or {}) | Check.of(event)
         last_run, last_event = self._last
-        # Nothing came in between: the same datasets again change nothing.
-        if last_run is not run or last_event is None or not last_event.has_datasets_of(event):
+        # Nothing came in between: the same datasets again change nothing, but only the end counts rows.
+        known = last_event is not None and last_event.has_datasets_of(event)
+        if last_run is not run or not known or (event.type == "COMPLETE" and not was_ended):
             self._add_datasets(run, event, index)
         self._last = run, event
         return run
 
     def _add_datasets(self, run: RunState, event: RunEvent, index: int) -> None:
-        settings = self._settings
+        settings, is_complete = self._settings, event.type == "COMPLETE"
         for dataset in in_time(event.inputs):
-            self._add_dataset(run.inputs, dataset, index)
+            state = self._add_dataset(run.inputs, dataset, index)
+            state.version = state.version or read_version(dataset.facets)
+            if is_complete:
+                state.add_reads(*dataset.input_facets.once(_reads))
         with_columns = settings.capture_column_level_lineage
         read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
         for dataset in in_time(event.outputs):
@@ -394,6 +418,8 @@ class Fold:
             state.partitions = written.once(read_partitions) or state.partitions
             statistics = OutputStatistics.read(written)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
+            # The other events name the version before the write.
+            state.version = (read_version(dataset.facets) if is_complete else "") or state.version
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)
@@ -517,6 +543,9 @@ class _Representative:
         run = self.run
         for dataset, state in other.outputs.items():
             run.outputs[dataset].statistics = run.outputs[dataset].statistics.plus(state.statistics)
+            run.outputs[dataset].version = state.version or run.outputs[dataset].version
+        for dataset, state in other.inputs.items():
+            run.inputs[dataset].add_reads(state.scans, state.statistics)
         run.cover(other.start_ms, other.end_ms)
         run.worked = run.worked or other.worked
         run.last_index = max(run.last_index, other.last_index)
