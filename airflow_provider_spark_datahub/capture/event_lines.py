@@ -129,7 +129,7 @@ class CollectedEvents(Generic[T]):
 
     :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
     :param deadline: returns ``True`` when the time is up; called between lines.
-    :param unwanted: returns whether a line that is too long may be skipped, by its beginning.
+    :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ class FileFollower(Follower[T]):
     The file is reopened each time, because a network file system may only then show what another machine appended.
 
     :param start: position of the first byte to read.
-    :param unwanted: returns whether a line that is too long may be skipped, by its beginning.
+    :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
     """
 
     def __init__(
@@ -440,22 +440,25 @@ class FileFollower(Follower[T]):
         limit, report = self._limits.max_event_bytes, self.report
         while True:
             self._check(stop)
-            raw = stream.readline(limit + 1)
-            if not raw or not (final or raw.endswith(b"\n")):
+            # The name of an event stands first, so that no unwanted line is held whole.
+            raw = stream.readline(min(limit, _SKIP_CHUNK_BYTES) + 1)
+            is_kept = not self._unwanted(raw)
+            if is_kept and not raw.endswith(b"\n"):
+                raw += stream.readline(limit + 1 - len(raw))
+            size, is_whole, event = len(raw), raw.endswith(b"\n"), None
+            is_too_long = size > limit and not is_whole
+            if (final and is_too_long) or not (is_kept or is_whole):
+                size, is_whole = self._skip_rest_of_line(stream, stop, size)
+            if not raw or not (final or is_whole):
                 return
-            size = len(raw)
-            event = None
-            if size > limit and not raw.endswith(b"\n"):
-                size += self._skip_rest_of_line(stream, stop)
-                if self._unwanted(raw):
-                    report.blank += 1
-                else:
-                    self._quarantine(f"{size} bytes long, the limit is {limit}")
+            if not is_kept:
+                report.events += 1
+            elif is_too_long:
+                self._quarantine(f"{size} bytes long, the limit is {limit}")
             elif not raw.strip():
                 report.blank += 1
             else:
-                is_kept = not self._unwanted(raw)
-                event = self._event_of(shortened(raw, lambda: self._check(stop)) if is_kept else raw)
+                event = self._event_of(shortened(raw, lambda: self._check(stop)))
             del raw
             self._offset += size
             self._line += 1
@@ -465,14 +468,14 @@ class FileFollower(Follower[T]):
                 yield event
             del event
 
-    def _skip_rest_of_line(self, stream: IO[bytes], stop: Callable[[], bool]) -> int:
-        skipped = 0
+    def _skip_rest_of_line(self, stream: IO[bytes], stop: Callable[[], bool], size: int) -> tuple[int, bool]:
+        """Return the size of a line of which ``size`` bytes are read, and whether its end is there."""
         while chunk := stream.readline(_SKIP_CHUNK_BYTES):
-            skipped += len(chunk)
+            size += len(chunk)
             if chunk.endswith(b"\n"):
-                break
+                return size, True
             self._check(stop)
-        return skipped
+        return size, False
 
     def _event_of(self, raw: bytes) -> T | None:
         if self._offset == 0:

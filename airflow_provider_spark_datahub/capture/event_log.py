@@ -416,7 +416,7 @@ def _line_parser() -> Callable[[bytes], dict[str, Any]]:
     decode = decoded_event()
 
     def parse(raw: bytes) -> dict[str, Any]:
-        return {} if _is_unwanted(raw) else _reduced(decode(raw))
+        return _reduced(decode(raw))
 
     return parse
 

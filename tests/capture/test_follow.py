@@ -181,6 +181,17 @@ def test_a_log_is_followed_until_it_is_closed(tmp_path: Path) -> None:
     assert events == list(EventLog(tmp_path))
 
 
+def test_a_long_line_of_a_task_is_passed_over_once_its_end_is_there(tmp_path: Path) -> None:
+    growing, follower = tmp_path / f"{APPLICATION}.inprogress", LogFollower(tmp_path)
+    end = b'{"Event":"SparkListenerApplicationEnd","Timestamp":1}\n'
+    append(growing, b'{"Event":"SparkListenerTaskEnd","x":"' + b"x" * 3_000_000)
+    assert log_events(follower) == []
+    append(growing, b'SparkListenerApplicationEnd"}\n' + end)
+    assert log_events(follower) == [{"Event": "SparkListenerApplicationEnd", "Timestamp": 1}]
+    append(growing, end)
+    assert len(log_events(follower)) == 1
+
+
 def test_parts_of_a_log_follow_each_other(tmp_path: Path) -> None:
     lines = RECORDED_LOG.read_bytes().splitlines(keepends=True)
     folder = tmp_path / f"eventlog_v2_{APPLICATION}"
