@@ -11,11 +11,12 @@ machine. Prints the median of each, and what it adds to the plain task of the sa
     coordinate   as ``rest``, with the jar by its Maven coordinate, which is resolved before the job
     shared       as ``rest``, with the archive of Java classes that ``spark-datahub warm`` wrote
 
-Three jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark. The others are a ``spark-submit`` that
-takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those of a
-recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
+Jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark; ``tasks`` and ``slow_tasks`` are a query of
+20,000 of Spark's tasks, of 1 ms and of 50 ms, all of which its event log mentions. The others are a ``spark-submit``
+that takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those
+of a recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
 
-    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [--archives FOLDER] [demo] [recorded] [wide]
+    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [--archives FOLDER] [JOB …]
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ FIGURES = (
     "before: wall", "before: CPU", "during: wall", "during: CPU of the task", "during: CPU of Spark",
     "after: wall", "after: CPU",
 )  # fmt: skip
+WALLS = [number for number, name in enumerate(FIGURES) if name.endswith("wall")]
+_TASKS = """from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[{threads}]").appName("tasks").getOrCreate()
+rows = spark.range(0, 20_000, 1, 20_000).selectExpr("java_method('java.lang.Thread', 'sleep', {ms}L) AS slept")
+rows.selectExpr("count(slept) AS slept").write.mode("overwrite").parquet("{output}")
+"""
 _SPARK_SUBMIT = f"""#!/bin/bash
 for argument in "$@"; do
   case "$argument" in
@@ -113,7 +121,9 @@ def _operator(kind: str, job: str, folder: Path) -> Any:
     arguments: dict[str, Any] = {
         "task_id": "task",
         "name": f"task_cost_{job}",
-        "application": str(ROOT / "example_dags" / "jobs" / "build_orders.py"),
+        "application": str(
+            folder / "tasks.py" if "tasks" in job else ROOT / "example_dags" / "jobs" / "build_orders.py"
+        ),
         "application_args": [str(folder / "shop")],
     }
     conf = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
@@ -221,6 +231,10 @@ def lay_out(job: str, folder: Path) -> Path:
         (raw / "customers.csv").write_text("\n".join(["customer_id,name,country", *customers]) + "\n")
         (raw / "orders.csv").write_text("\n".join(["order_id,customer_id,amount,status,order_date", *orders]) + "\n")
         return SPARK_ENV / "bin"
+    if "tasks" in job:
+        ms, threads = (50, 8) if job == "slow_tasks" else (1, 2)
+        (folder / "tasks.py").write_text(_TASKS.format(ms=ms, threads=threads, output=folder / "slept"))
+        return SPARK_ENV / "bin"
     from event_mix import CORPUS, wide_application
 
     recorded = CORPUS / "b_multi_sql_hive.ndjson"
@@ -235,8 +249,8 @@ def lay_out(job: str, folder: Path) -> Path:
 
 def print_table(figures: Mapping[str, list[list[float]]]) -> None:
     """Medians, and medians of what each task adds to the plain one of the same turn."""
-    print(f"| | {' | '.join(FIGURES)} |")
-    print(f"|---{'|---' * len(FIGURES)}|")
+    print(f"| | {' | '.join(FIGURES)} | wall, of the plain task's |")
+    print(f"|---{'|---' * (len(FIGURES) + 1)}|")
     for kind, rows in figures.items():
         cells = []
         for number in range(len(FIGURES)):
@@ -244,7 +258,9 @@ def print_table(figures: Mapping[str, list[list[float]]]) -> None:
             pairs = zip(rows, figures["plain"], strict=True)
             added = statistics.median(row[number] - plain[number] for row, plain in pairs)
             cells.append(f"{median:.2f}" if kind == "plain" else f"{median:.2f} ({added:+.2f})")
-        print(f"| {kind} | " + " | ".join(cells) + " |", flush=True)
+        walls = [[sum(row[number] for number in WALLS) for row in each] for each in (rows, figures["plain"])]
+        ratio = statistics.median(one / plain for one, plain in zip(*walls, strict=True))
+        print(f"| {kind} | " + " | ".join(cells) + f" | {ratio:.2f} |", flush=True)
 
 
 def main() -> None:
