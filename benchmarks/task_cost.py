@@ -12,7 +12,7 @@ machine. Prints the median of each, and what it adds to the plain task of the sa
     shared       as ``rest``, with the archive of Java classes that ``spark-datahub warm`` wrote
 
 Jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark; ``tasks`` and ``slow_tasks`` are a query of
-20,000 of Spark's tasks, of 1 ms and of 50 ms, all of which its event log mentions. The others are a ``spark-submit``
+20,000 of Spark's tasks, of 1 ms and of 50 ms; its event log mentions all of them. The others are a ``spark-submit``
 that takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those
 of a recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
 

@@ -469,7 +469,7 @@ class FileFollower(Follower[T]):
             del event
 
     def _skip_rest_of_line(self, stream: IO[bytes], stop: Callable[[], bool], size: int) -> tuple[int, bool]:
-        """Return the size of a line of which ``size`` bytes are read, and whether its end is there."""
+        """Return the size of a line whose first ``size`` bytes are read, and whether its end is there."""
         while chunk := stream.readline(_SKIP_CHUNK_BYTES):
             size += len(chunk)
             if chunk.endswith(b"\n"):
