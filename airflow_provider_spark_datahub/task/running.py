@@ -29,6 +29,10 @@ _USED_AT_THE_END = ("task.ended", "task.job_events", "delivery.outbox.drain", "c
 """Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
 
 
+_LOG_SECONDS = 10.0
+"""Time between two looks at the size of Spark's event log."""
+
+
 class RunningAttempt:
     """One attempt while its job runs, in a thread of its own.
 
@@ -77,9 +81,14 @@ class RunningAttempt:
                 log.warning("Could not deliver what other tasks of the DAG left: %s. It stays in the outbox.", error)
 
     def follow(self) -> None:
-        """Deliver the lineage of the job every ``emit_periodically`` seconds, until it has ended."""
-        period = self._lineage.options.emit_periodically
-        while period and not self._ended.wait(period):
+        """Until the job has ended, bound its event log, and deliver its lineage every ``emit_periodically`` seconds."""
+        period = self._lineage.options.emit_periodically or math.inf
+        due = time.monotonic() + period
+        while not self._ended.wait(min(_LOG_SECONDS, max(0.0, due - time.monotonic()))):
+            self._lineage.job.event_log.bound()
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + period
             self._idle.clear()
             try:
                 # Checked again: the job may have ended before this thread was marked as busy.

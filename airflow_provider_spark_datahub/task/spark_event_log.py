@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +19,12 @@ from airflow_provider_spark_datahub.capture import event_log_folder, inject_even
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import LogFollower, LogPlace, OpenStore, Submission
     from airflow_provider_spark_datahub.conversion import Converter
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = 1024 * 1024 * 1024
+"""Bytes of a job's own log on the disk at which it is given up: some 300,000 of Spark's tasks, uncompressed."""
+_LEAST_LEFT_BYTES = 512 * 1024 * 1024
 
 
 class SparkEventLog:
@@ -46,6 +54,7 @@ class SparkEventLog:
         self.folder = self._place(folder) if folder else None
         self.is_own = is_own
         self._follower: LogFollower | None = None
+        self._given_up = ""
 
     def _place(self, folder: str) -> LogPlace | None:
         if "://" not in folder:
@@ -114,7 +123,7 @@ class SparkEventLog:
 
         :param stop: called between events; True leaves the rest for the next call.
         """
-        if not isinstance(self.folder, Path):
+        if not isinstance(self.folder, Path) or self._given_up:
             # A store shows a file only after Spark has closed it, mostly at the end of the job.
             return 0
         self._follower = self._follower or capture.LogFollower(self.folder)
@@ -124,6 +133,23 @@ class SparkEventLog:
             events += 1
         return events
 
+    def bound(self) -> None:
+        """Give the job's own log up, and free its blocks, if it has grown too large or the disk is nearly full.
+
+        Spark goes on writing: whoever calls this again frees what it wrote since.
+        """
+        if not (isinstance(self.folder, Path) and self.is_own):
+            return
+        with suppress(OSError):
+            files = [path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+            used = sum(path.stat().st_blocks for path in files) * 512
+            left = shutil.disk_usage(self.folder).free
+            if not self._given_up and (used > _MOST_BYTES or (left < _LEAST_LEFT_BYTES and used)):
+                self._given_up = f"given up at {used >> 20} MiB, with {left >> 20} MiB left on its disk"
+                log.warning("Spark's event log in %s was %s.", self.folder, self._given_up)
+            for path in files if self._given_up else ():
+                os.truncate(path, 0)
+
     def read(self, converter: Converter, expired: Callable[[], bool]) -> bool:
         """Hand all events of the log to the converter; return False if the log was not read to its end.
 
@@ -131,6 +157,9 @@ class SparkEventLog:
         """
         if self.folder is None:
             return True
+        if self._given_up:
+            self.missing = self._given_up
+            return bool(converter.application_ids) and not self.is_followed
         application_ids = self._application_ids(converter)
         # Without OpenLineage events, the log of this attempt is found by its mark.
         attempt = self._attempt if application_ids is not None and not application_ids else None

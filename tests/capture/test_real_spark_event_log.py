@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import EventLog, inject_event_log
+from airflow_provider_spark_datahub.capture import EventLog, Submission, event_log_folder, inject_event_log
+from airflow_provider_spark_datahub.task import spark_event_log
+from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.test_real_spark import environment, events_of, injected, submit
+from tests.patience import join
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +35,14 @@ spark.range(100).write.json(source)
 stream = spark.readStream.schema("id long").json(source)
 writer = stream.writeStream.queryName("copy").option("checkpointLocation", sink + "-checkpoint")
 writer.trigger(availableNow=True).format("parquet").start(sink).awaitTermination()
+"""
+
+
+MANY_TASKS = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.range(0, 2000, 1, 1000).selectExpr("sum(id) AS sum").write.json(sys.argv[1])
 """
 
 
@@ -65,6 +77,34 @@ def test_a_job_with_an_event_log_keeps_the_users_jars_and_java_options(done: Don
     assert json.loads(done.seen.read_text()) == {"resource": True, "option": "1"}
     events = events_of(done.events_file)
     assert (events[0]["eventType"], events[-1]["eventType"]) == ("START", "COMPLETE")
+
+
+def test_a_running_job_does_not_notice_that_its_log_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_event_log, "_MOST_BYTES", 300_000)
+    (application := tmp_path / "job.py").write_text(MANY_TASKS)
+    event_log, env = SparkEventLog(), environment(tmp_path)
+    submission = event_log.inject(Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=True)
+    with_tasks = {**submission.properties, "spark.eventLog.excludedPatterns": "none"}
+    folder, ended = event_log_folder(tmp_path / "try1.ndjson"), threading.Event()
+    sizes: list[int] = []
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            sizes.extend(path.stat().st_size for path in folder.rglob("local-*"))
+            event_log.bound()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        submit(replace(submission, properties=with_tasks), env, application, tmp_path / "out")
+    finally:
+        ended.set()
+        join(watcher)
+    assert max(sizes) > 1_000_000, "Spark went on writing where it was"
+    assert sum(path.stat().st_blocks for path in folder.rglob("*")) * 512 < 1_000_000
+    assert (tmp_path / "out" / "_SUCCESS").exists()
 
 
 def test_streaming_query_is_logged_with_its_source_and_sink(done: Done) -> None:

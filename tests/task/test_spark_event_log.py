@@ -118,3 +118,30 @@ def test_without_a_reader_of_zstd_a_log_of_our_own_is_plain(tmp_path: Path, monk
     monkeypatch.setattr(spark_event_log, "find_spec", lambda _: None)
     submission = SparkEventLog().inject(Submission(), tmp_path / "try1.ndjson", local_driver=True)
     assert submission.effective("spark.eventLog.compress") == "false"
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_BYTES", 1), ("_LEAST_LEFT_BYTES", 2**80)])
+def test_a_log_that_grows_too_large_is_given_up_for_the_listener_alone(
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events_file, log = tmp_path / "try1.ndjson", SparkEventLog()
+    log.inject(Submission(), events_file, local_driver=True)
+    folder = event_log_folder(events_file)
+    log_in(folder)
+    log.bound()
+    assert (folder / APPLICATION).stat().st_size > 0, "it is small, and the disk has room"
+    monkeypatch.setattr(spark_event_log, limit, value)
+    log.bound()
+    log_in(folder)
+    log.bound()
+    assert (folder / APPLICATION).stat().st_blocks == 0
+    conversion, complete = convert(log)
+    assert (PAID in conversion.outputs, complete, log.problems) == (False, True, [])
+    assert log.missing.startswith("given up at ")
+
+
+def test_the_users_own_log_is_never_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_event_log, "_MOST_BYTES", 1)
+    log_in(tmp_path)
+    SparkEventLog(str(tmp_path), is_own=False).bound()
+    assert (tmp_path / APPLICATION).stat().st_size > 0
