@@ -194,6 +194,7 @@ def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
 
 
 def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _Sources:
+    from sqlglot import exp
     from sqlglot.lineage import lineage
     from sqlglot.optimizer.qualify import qualify
     from sqlglot.optimizer.scope import build_scope
@@ -202,8 +203,13 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
     columns = {plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()}
     if any(len(columns[plain]) < len(table.columns) for plain, table in tables.items()):
         raise StatementError("a table has columns that differ in upper and lower case only")
+    for identifier in query.find_all(exp.Identifier):
+        # Databases differ in the case of quoted names, and of others.
+        identifier.replace(exp.to_identifier(identifier.name.lower(), quoted=True))
     # Made once, since the time for it grows with the number of columns.
-    schema = ensure_schema({plain: dict.fromkeys(names, "string") for plain, names in columns.items()}, dialect=dialect)
+    schema = ensure_schema(
+        {plain: dict.fromkeys(names, "string") for plain, names in columns.items()}, dialect=dialect, normalize=False
+    )
     qualified: Any = qualify(query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False)
     _leave_out_conditions(qualified)
     names = qualified.named_selects
@@ -344,7 +350,8 @@ def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTable
             table = read.find(name)
             return Table(table, columns) if table is not None else None
 
-        return _sources(query, _with_plain_names(query, resolve), dialect)
+        sources = _sources(query, _with_plain_names(query, resolve), dialect)
+        return {column: sources[column.lower()] for column in wanted if column.lower() in sources}
 
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.

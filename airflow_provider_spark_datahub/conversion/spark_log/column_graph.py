@@ -26,7 +26,6 @@ _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
 _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
 # Columns of the query around a subquery that its conditions name.
 _OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
-_CORRELATED = re.compile(r"\bscalar-subquery#\d+ \[[^\]]+\]")
 _PIVOT = "pivotfirst("
 _CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
 _STRUCT = "struct("
@@ -36,7 +35,6 @@ _ROWS_OF_COLUMN = re.compile(rf"(?P<function>inline|explode)\({ATTRIBUTE.pattern
 _COUNTED_DOWN = ("vcol", "-1")
 _DEEPEST_CALL = 10
 _CALL = re.compile(r"(?:partial_|merge_)?(?P<function>\w+)\(")
-_FIELD = re.compile(r"\.(?P<field>\w+|`[^`]+`)")
 _STRUCTS = frozenset({"struct", "named_struct"})
 # Functions whose result is one of the structs that they are given, or an array of them.
 _OF_SAME_SHAPE = frozenset(
@@ -108,8 +106,8 @@ class ColumnGraph:
         for column, expression in aliases:
             if (self.names[column], expression) == _COUNTED_DOWN:
                 self.counted_down.add(column)
-            if _CORRELATED.search(expression) or _PIVOT in expression:
-                # OpenLineage takes the columns of the conditions for values.
+            if SUBQUERY.search(expression) or _PIVOT in expression:
+                # OpenLineage takes the columns of the conditions for values, and not the subquery's own.
                 self.split.add(column)
             self.derive(column, self.references(expression), self.kind_of(expression))
             self._read_fields(column, expression)
@@ -171,12 +169,20 @@ class ColumnGraph:
                 and name is not None
                 and expression[max(begin, 0) : match.start()].lower() == name.lower()
             ):
-                field = _FIELD.match(expression, match.end())
-                has_field = field is not None and field["field"] in self.fields.get(match["id"], ())
-                references.append(match["id"] + (field[0] if field is not None and has_field else ""))
+                references.append(match["id"] + self._field_at(match["id"], expression, match.end()))
                 # The name of an aggregate holds the names of its columns.
                 end = begin
         return references
+
+    def _field_at(self, column: str, expression: str, position: int) -> str:
+        """Return the field of a column that an expression takes; Spark names some ``sum(amount)``."""
+        fields = (f".{name}" for name in self.fields.get(column, ()) if expression.startswith(f".{name}", position))
+        return max(fields, key=len, default="")
+
+    def derive_fields(self, column: str, struct: str, kind: Derivation = Derivation.IDENTITY) -> None:
+        """Derive the fields of a column from those of the struct that it is."""
+        for name in self.fields.get(struct, ()):
+            self._derive_field(column, name, [f"{struct}.{name}"], kind)
 
     def kind_of(self, expression: str) -> Derivation:
         """Return whether an expression is a column as it is."""
@@ -214,8 +220,7 @@ class ColumnGraph:
         """
         named = ATTRIBUTE.fullmatch(expression)
         if named is not None and self.names.get(named["id"]) == named["name"]:
-            for name in self.fields.get(named["id"], ()):
-                self._derive_field(column, name, [f"{named['id']}.{name}"], kind)
+            self.derive_fields(column, named["id"], kind)
             return
         call = _CALL.match(expression)
         closing = closing_bracket(expression, call.end()) if call is not None else None

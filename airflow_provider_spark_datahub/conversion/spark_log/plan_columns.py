@@ -49,6 +49,7 @@ _LISTS_ITS_COLUMNS = frozenset(
 )
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
+_RDD_OF_CHECKPOINT = re.compile(rf"RDD\[\d+\] at \w*{CHECKPOINT}")
 _CTE = re.compile(r"(?P<id>\d+), ")
 _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
@@ -60,9 +61,9 @@ _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<col
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 SPLITS = re.compile(
     r"\b(?:stack|inline|map|replicaterows|named_struct|struct|arrays_zip|pivotfirst|DeltaCDFRelation)\("
-    r"|\bscalar-subquery#\d+ \[\w|\) Union\n"
+    r"|\bscalar-subquery#\d+ \[\w|\bHosting Expression = Subquery |\) Union\n"
 )
-"""Functions whose arguments show the rows or fields of their result, subqueries with outer columns, unions, pivots, and
+"""Functions whose arguments show the rows or fields of their result, subqueries, unions, pivots, and
 scans of a Delta table's changes."""
 
 WrittenColumns = dict[str, Sources]
@@ -111,11 +112,13 @@ class PlanColumns:
     sources without a name, and lists that Spark abbreviated.
 
     A checkpoint cuts the plan: later executions read the rows of an RDD. Their columns keep the ids of the execution
-    that made the checkpoint. If two checkpoints have the same ids but different sources, neither counts.
+    that made the checkpoint, and get new ones where a query reads it a second time. If two checkpoints have the same
+    ids but different sources, neither counts.
     """
 
     def __init__(self) -> None:
         self._checkpoints: dict[tuple[str, ...], _Origins | None] = {}
+        self._rdds: dict[str, tuple[str, ...]] = {}
 
     def of(self, plans: Sequence[str], description: str = "") -> ExecutionColumns:
         """Return the columns that an execution writes and gives, and the columns that they come from.
@@ -123,7 +126,7 @@ class PlanColumns:
         :param plans: texts of the physical plans of the execution and its parts, in Spark's "formatted" mode.
         :param description: the call site of the execution, or what the job calls it.
         """
-        visitor = _Visitor(self._checkpoints)
+        visitor = _Visitor(self._checkpoints, self._rdds)
         # The parts come after the execution, and their scans name the files that it reads.
         trees = [visitor.visit(tree) for plan in reversed(plans) for tree in Plan.of(plan).trees]
         own = trees[-1] if trees else None
@@ -188,17 +191,20 @@ class _Visitor:
     counts before what its method returns, and aliases are read from every node.
 
     :param checkpoints: origins of the columns of earlier checkpoints, by their ids; ``None`` if they are not clear.
+    :param rdds: these ids by the checkpoint's RDD, once a plan has both.
     :ivar ends: reasons why the plans do not show where columns come from.
     :ivar databases: tables and queries of databases that the plans read, as reasons: Spark hides where these are.
     :ivar hidden: columns that a scan gives and its dataset does not have.
     """
 
-    def __init__(self, checkpoints: Mapping[tuple[str, ...], _Origins | None]) -> None:
+    def __init__(
+        self, checkpoints: Mapping[tuple[str, ...], _Origins | None], rdds: dict[str, tuple[str, ...]]
+    ) -> None:
         self.graph = ColumnGraph()
         self.ends: dict[str, None] = {}
         self.databases: dict[str, None] = {}
         self.hidden: set[str] = set()
-        self._checkpoints = checkpoints
+        self._checkpoints, self._rdds = checkpoints, rdds
         self._batches: list[list[str]] = []
         self._loops: dict[str, list[list[str]]] = {}
         self._queries: dict[str, list[str]] = {}
@@ -206,6 +212,8 @@ class _Visitor:
     def visit(self, tree: Tree) -> _VisitedTree:
         """Follow the columns through a tree."""
         outputs: dict[int, _Ids] = {}
+        for node in tree.nodes.values() if self._checkpoints else ():
+            self._learn_rdd(node)
         for number, node in reversed(tree.nodes.items()):
             self.graph.read_names(node)
             if len(node.children) == 1 and "Input [" in node.body:
@@ -216,6 +224,8 @@ class _Visitor:
         if subquery_id and visited.output:
             self.graph.names[subquery_id] = name
             self.graph.derive(subquery_id, visited.output[:1], Derivation.IDENTITY)
+            # Spark merges subqueries of the same table into one that gives a struct.
+            self.graph.derive_fields(subquery_id, visited.output[0])
         return visited
 
     def link_micro_batch(self, given: Sequence[str]) -> None:
@@ -279,10 +289,23 @@ class _Visitor:
         """Find the execution of this application that made rows which the plan reads as they are, if there is one."""
         if listed and node.head == "Scan ExistingRDD":
             if CHECKPOINT in node.body:
-                self.graph.known.update(self._checkpoints.get(tuple(listed)) or {})
+                self._read_checkpoint(node, listed)
             elif " SQLExecutionRDD[" in node.body:
                 self._batches.append(listed)
         return self._unchanged(node, inputs, listed)
+
+    def _learn_rdd(self, node: Node) -> None:
+        rdd = _RDD_OF_CHECKPOINT.search(node.body)
+        ids = tuple(ids_of(node.listed("Output")) or ()) if rdd is not None else ()
+        if rdd is not None and self._checkpoints.get(ids):
+            self._rdds[rdd[0]] = ids
+
+    def _read_checkpoint(self, node: Node, listed: list[str]) -> None:
+        rdd = _RDD_OF_CHECKPOINT.search(node.body)
+        first = self._rdds.get(rdd[0], ()) if rdd is not None else ()
+        origins = self._checkpoints.get(first) or {}
+        if len(first) == len(listed):
+            self.graph.known.update((column, origins[known]) for column, known in zip(listed, first, strict=True))
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:
