@@ -158,24 +158,26 @@ class TaskLineage:
         launching = self.guarded("preparing", begin or self._inject)
         if self.attempt is not None and self._problem:
             self.attempt.run_without_lineage(self._problem)
-        with launching or nullcontext():
-            try:
-                yield
-            except TaskDeferred as deferral:
-                # The job goes on without this process; resume_execution() comes back to it.
-                if self._running is not None:
-                    self._running.stop()
-                if self.attempt is not None and resumes:
-                    deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: self.attempt.event_files}
-                raise
-            except DownstreamTasksSkipped:
-                # A branch or a short circuit, which has succeeded.
-                self._conclude(partial(self._end, "SUCCESS"))
-                raise
-            except BaseException as failure:
-                self._conclude(partial(self._end_after_failure, failure))
-                raise
-        self._conclude(partial(self._end, "SUCCESS"))
+        try:
+            with launching or nullcontext():
+                try:
+                    yield
+                except TaskDeferred as deferral:
+                    # The job goes on without this process; resume_execution() comes back to it.
+                    if self.attempt is not None and resumes:
+                        deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: self.attempt.event_files}
+                    raise
+                except DownstreamTasksSkipped:
+                    # A branch or a short circuit, which has succeeded.
+                    self._conclude(partial(self._end, "SUCCESS"))
+                    raise
+                except BaseException as failure:
+                    self._conclude(partial(self._end_after_failure, failure))
+                    raise
+            self._conclude(partial(self._end, "SUCCESS"))
+        finally:
+            if self._running is not None:
+                self._running.stop()
         self._apply_failure_policy()
 
     def mark_killed(self) -> None:

@@ -90,6 +90,7 @@ def test_the_oldest_receipts_give_way_if_all_are_too_large(tmp_path: Path) -> No
     # Those stay that keep an older or a quarantined entry from replacing something newer.
     outbox = outbox_at(tmp_path)
     delivered(outbox, run_id="before")
+    time.sleep(0.002)
     waiting = put(outbox, key(2, "build", run_id="waits"), 1)
     put(outbox, key(1, "load", run_id="rejected"), [upsert("other")]).quarantine("no")
     after = delivered(outbox, run_id="after")

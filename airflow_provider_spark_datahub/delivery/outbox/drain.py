@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import time
@@ -13,8 +14,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub import conversion
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, watched_disks
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
@@ -197,6 +200,43 @@ class _DrainResult:
         return {**asdict(self), "problems": list(self.problems)}
 
 
+class _LastStates:
+    """Last proposals that a drain sent through one connection, by entity and aspect.
+
+    Tasks of one DAG run repeat some: the same again need not be sent, unless another state came between. Edges are
+    always sent, since another process may have replaced them.
+
+    :ivar stored: False if some were only accepted for later processing.
+    """
+
+    _MOST = 100_000
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[str, str], bytes] = {}
+        self.stored = True
+
+    def without_repeats(self, items: Sequence[OutboxItem]) -> Sequence[OutboxItem]:
+        """Return the items without exact repeats, in order, and take the others for sent."""
+        if len(self._digests) > self._MOST:
+            self._digests.clear()
+        return [item for item in items if not (isinstance(item, Proposal) and self._is_repeat(item))]
+
+    def _is_repeat(self, proposal: Proposal) -> bool:
+        key = proposal.entity_urn, proposal.aspect_name
+        if proposal.aspect_name == "dataJobInputOutput":
+            return False
+        digest = hashlib.sha256(proposal.change_type.encode() + proposal.encoded_value).digest()
+        before, self._digests[key] = self._digests.get(key), digest
+        return before == digest
+
+    def forget(self, delivery: Delivery) -> None:
+        """Take back the items that were not delivered."""
+        self.stored = self.stored and delivery.stored is not False
+        for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected)):
+            if isinstance(item, Proposal):
+                self._digests.pop((item.entity_urn, item.aspect_name), None)
+
+
 class _LeaseOverError(Exception):
     """The lease ended before a delivery."""
 
@@ -228,6 +268,7 @@ class Drain:
     sleep: Callable[[float], None] = time.sleep
     drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
+    _last: dict[str, _LastStates] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
     _settled_tasks: set[str] = field(default_factory=set)
     _most: int = _MOST_INSTANCES
@@ -444,9 +485,14 @@ class Drain:
             return Delivery(0, pending=tuple(items), problem=problem)
         # No delivery outlasts the lease: another drainer may then hold the entries.
         seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
-        delivery = sink.deliver(items, Deadline.after(seconds))
+        last = self._last.setdefault(connection, _LastStates())
+        fresh = last.without_repeats(items)
+        if not fresh:
+            return Delivery(len(items), stored=last.stored)
+        delivery = sink.deliver(fresh, Deadline.after(seconds))
         breaker.record(delivery)
-        return delivery
+        last.forget(delivery)
+        return structs.replace(delivery, delivered=delivery.delivered + len(items) - len(fresh))
 
     def _record(self, group: _Group, left: _Left, settlement: _Settlement) -> None:
         if self.settled is not None and settlement.is_delivered:
