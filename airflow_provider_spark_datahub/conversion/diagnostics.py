@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.printable import counted
 
 MAX_LISTED = 20
 """Most problems of a kind that are listed. Others are only counted."""
+LEFT_OUT = "LEFT_OUT"
 _CATALOG_HINT = "it cannot name the tables of every catalogue"
 
 
@@ -67,6 +68,8 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param unreported_tables: tables that only Spark's event log names.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param rejected_edges: datasets of events that are not edges, with ``capture_evidence``.
+    :param sources: number of edges that events and Spark's event log give, by the edge's ``source``, and how many
+        datasets that only plans name are left out (:data:`LEFT_OUT`); empty if only one of the two was read.
     :param unnamed_sources: sources and targets that Spark's event log mentions without showing where they are.
     """
 
@@ -81,6 +84,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     unnamed_sources: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     rejected_edges: tuple[RejectedEdge, ...] = ()
+    sources: dict[str, int] = {}
 
     def reject(self, error: EventError) -> None:
         """Count an event that cannot be converted."""
@@ -104,6 +108,8 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
             if more := getattr(other, name):
                 setattr(self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED])
         self.rejected_edges += other.rejected_edges
+        for source, count in other.sources.items():
+            self.sources[source] = self.sources.get(source, 0) + count
 
     def messages(self, places: Mapping[str, str] | None = None) -> list[str]:
         """Return one sentence for each problem, as reports and the command line print them.

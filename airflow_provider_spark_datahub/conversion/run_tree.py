@@ -313,7 +313,7 @@ def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[st
     edges: dict[str, Mapping[str, str]] = {}
     for datasets in lineages:
         for urn, dataset in datasets.items():
-            if urn not in edges or dataset.edge_properties.get("source", EVENT) == EVENT:
+            if urn not in edges or dataset.edge_properties.get("source", EVENT).startswith(EVENT):
                 edges[urn] = dataset.edge_properties
     return dict(sorted(edges.items()))
 

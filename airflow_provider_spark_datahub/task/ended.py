@@ -261,6 +261,7 @@ class EndedAttempt:
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps
+        report.sources = diagnostics.sources
         if collected.outcome in (Outcome.TORN, Outcome.TIMED_OUT, Outcome.REPLACED):
             report.warnings.append(collected.sentence)
         if job.problem:

@@ -33,6 +33,7 @@ class LineageReport:
     :param reason: why there is no lineage, or why some of it is pending; ``None`` otherwise.
     :param warnings: problems with this lineage.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
+    :param sources: number of edges by the source that names them, if both were read: see the conversion rules, 8.5.
     :param seconds: time for collecting, converting and delivering after Spark's end.
     """
 
@@ -55,6 +56,7 @@ class LineageReport:
     reason: str | None = None
     warnings: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
     events_file: str | None = None
     outbox_entry: str | None = None
     seconds: float = 0.0

@@ -269,7 +269,7 @@ def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvi
     """Return the evidence of an edge, reduced to the queries whose statement wrote the column."""
     statement = lineage.query()
     sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
-    source = sources[0] if sources else "EVENT" if evidence is None else evidence.source
+    source = sources[0] if sources else "EVENT" if evidence is None else evidence.source.partition(", ")[0]
     if evidence is None:
         return EdgeEvidence(source, (EdgeQuery("", statement),) if statement else ()) if statement or sources else None
     queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)

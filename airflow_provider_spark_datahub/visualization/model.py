@@ -308,7 +308,7 @@ class EdgeEvidence:
     @property
     def words(self) -> str:
         """The source for people."""
-        return _SOURCES.get(self.source, self.source)
+        return " and ".join(_SOURCES.get(source, source) for source in self.source.split(", "))
 
     def to_obj(self) -> dict[str, Any]:
         """Return the evidence as JSON."""

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, DatasetId, Ending
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
+from airflow_provider_spark_datahub.conversion.diagnostics import LEFT_OUT
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.conversion.builders import (
@@ -191,3 +192,35 @@ def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> 
         unsure = true_edges(recording, f"either_{kind}s") | listed(recording, "not_found", f"{kind}s")
         assert not wrong & (true_edges(recording, f"{kind}s") - unsure)
     assert REJECTED.get(recording, set()) <= {(edge.kind, edge.rule) for edge in rejected}
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_an_edge_that_events_and_plans_name_is_true(recording: str) -> None:
+    conversion = converted(recording, with_log=True)
+    named: dict[str, set[str]] = {}
+    for job in conversion.jobs:
+        for kind, datasets in (("inputs", job.lineage.inputs), ("outputs", job.lineage.outputs)):
+            for urn, found in datasets.items():
+                named.setdefault(f"{kind} {found.edge_properties['source']}", set()).add(urn)
+    for kind in ("inputs", "outputs"):
+        true = true_edges(recording, kind) | true_edges(recording, f"either_{kind}")
+        assert named.get(f"{kind} EVENT, SPARK_PLAN", set()) <= true
+        assert named.get(f"{kind} SPARK_PLAN", set()) <= true
+
+
+def test_a_dataset_that_only_the_plan_of_a_reported_query_names_is_counted_and_explained() -> None:
+    # Spark skipped the write (mode "ignore"), and no event names its path.
+    conversion = converted("not_written-4.3.0", with_log=True, capture_evidence=True)
+    assert conversion.diagnostics.sources[LEFT_OUT] == 3
+    left_out = {edge.urn: edge for edge in conversion.diagnostics.rejected_edges if edge.rule == "section 8.5"}
+    assert len(left_out) == 3
+    ignored = left_out["urn:li:dataset:(urn:li:dataPlatform:file,/lake/old/ignore,PROD)"]
+    assert (ignored.kind, ignored.query) == ("output", "execution 1")
+    assert ignored.statement.startswith("parquet at ")
+    assert left_out.keys().isdisjoint((*conversion.inputs, *conversion.outputs))
+
+
+def test_events_alone_have_no_sources() -> None:
+    conversion = converted("not_written-4.3.0")
+    assert conversion.diagnostics.sources == {}
+    assert not any(found.edge_properties for job in conversion.jobs for found in job.lineage.inputs.values())

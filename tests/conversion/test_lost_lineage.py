@@ -148,7 +148,7 @@ def test_recovered_edges_name_their_source() -> None:
         assert canonical_violations(found.to_obj()) == []
         properties = edge_properties(found)
         assert properties[urn("file", "/lake/out/union/every")] == {"source": "SPARK_PLAN", "executions": "2"}
-        assert properties[urn("file", "/lake/raw/orders.csv")] is None
+        assert properties[urn("file", "/lake/raw/orders.csv")] == {"source": "EVENT, SPARK_PLAN"}
 
 
 def test_a_job_with_lost_executions_removes_no_edge() -> None:

@@ -72,6 +72,8 @@ def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: FakeSpark) -
     with_log = report_of(operator_with_lineage(spark, capture="auto"))
     assert with_log["events"] == len(EVENTS.splitlines())
     assert len(with_log["jobs"]) == 1
+    edges = len(with_log["inputs"]) + len(with_log["outputs"])
+    assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
 
 
 def test_a_job_that_disables_its_event_log_is_reported(spark: FakeSpark) -> None:

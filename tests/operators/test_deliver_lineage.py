@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
+from airflow_provider_spark_datahub.task.running import RunningAttempt
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
@@ -51,7 +52,7 @@ def waiting(folder: Path) -> list[str]:
 
 def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path) -> None:
     put(tmp_path, "shop")
-    put(tmp_path, "bank")
+    put(tmp_path, "bank", task_id="count")
     result = execute()
     assert (result["settled"], result["delivered"], result["waiting"], result["problems"]) == (2, 4, 0, [])
     assert len((tmp_path / "sink/lineage.jsonl").read_text().splitlines()) == 4
@@ -171,8 +172,10 @@ def test_events_that_are_delivered_later_are_removed_then(
     [("failed", "gone", True), ("up_for_retry", "gone", False), ("running", "gone", False), ("failed", "", False)],
 )
 def test_a_later_task_of_the_dag_delivers_what_a_killed_last_attempt_left(
-    spark: FakeSpark, tmp_path: Path, state: str, machine: str, delivered: bool
+    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, machine: str, delivered: bool
 ) -> None:
+    # The thread beside the job ends when it has announced the job, and delivered.
+    monkeypatch.setattr(RunningAttempt, "follow", lambda _: None)
     outbox, events_file = killed_last_attempt(tmp_path, machine=machine)
     waiting = ["killed"]
     if not machine:

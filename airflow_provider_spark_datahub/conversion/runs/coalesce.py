@@ -213,13 +213,20 @@ class CoalescedJob:
             made = Diagnostics()
             succeeded = self._result is not None and self._result.type == "SUCCESS"
             lineage = Lineage.of(
-                application.runs, namer, settings, made, in_flight=in_flight, succeeded=succeeded, with_gaps=True
+                application.runs,
+                namer,
+                settings,
+                made,
+                in_flight=in_flight,
+                succeeded=succeeded,
+                with_gaps=True,
+                planned=application.planned[""] if application.planned is not None else None,
             )
             return lineage, made
 
         remembered, key = _lineages(settings), None
         if remembered.is_repeated(tuple([run.job_name for run in application.runs])):
-            key = lineage_key(application.runs, namer, settings, in_flight)
+            key = lineage_key(application, namer, settings, in_flight)
         lineage, known = remembered.get(key, read, key[0]) if key is not None else read()
         # The remembered diagnostics belong to other jobs, too.
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)

@@ -22,6 +22,8 @@ from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTE
 
 EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = "EVENT", "STATEMENT", "SPARK_PLAN", "STREAMING_PROGRESS"
 """Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
+BOTH = f"{EVENT}, {SPARK_PLAN}"
+"""Value if events and plans name the dataset."""
 STATEMENT_PROPERTY = "statement."
 """Prefix of the job properties that hold the statements of queries; the id of the statement follows."""
 _MOST_QUERIES = 20
@@ -57,7 +59,7 @@ class Evidence(msgspec.Struct):
                 sources.setdefault(urn, set()).add(source.of(dataset))
         return {
             urn: {
-                "source": next(source for source in _BEST_FIRST if source in sources[urn]),
+                "source": _best(sources[urn]),
                 **_listed("queries", list(listed)),
             }
             for urn, listed in queries.items()
@@ -76,7 +78,8 @@ class Evidence(msgspec.Struct):
         return self._ids[text]
 
 
-_BEST_FIRST = (EVENT, SPARK_PLAN, STATEMENT)
+def _best(sources: Collection[str]) -> str:
+    return next(source for source in (EVENT, SPARK_PLAN, STATEMENT) if source in sources)
 
 
 def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
@@ -85,20 +88,25 @@ def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
     return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
 
 
-def properties_of_plans(touched: Touched) -> dict[str, dict[str, str]]:
-    """Return the properties of edges by URN that only executions in Spark's event log give: their ids in Spark's UI."""
+def properties_of_sources(touched: Touched) -> dict[str, dict[str, str]]:
+    """Return the best source of edges by URN, and the ids in Spark's UI of executions if no event reports them."""
     executions: dict[str, dict[str, None]] = {}
+    sources: dict[str, set[str]] = {}
     reported: set[str] = set()
     for run, datasets in touched:
-        for _, urn in datasets:
+        source = _Sources(run)
+        for dataset, urn in datasets:
+            sources.setdefault(urn, set()).add(source.of(dataset))
             if run.is_logged:
                 executions.setdefault(urn, {})[run.job_name.rpartition("_")[2]] = None
             else:
                 reported.add(urn)
     return {
-        urn: {"source": SPARK_PLAN, **_listed("executions", list(numbers))}
-        for urn, numbers in executions.items()
-        if urn not in reported
+        urn: {
+            "source": _best(found),
+            **(_listed("executions", list(executions[urn])) if urn not in reported else {}),
+        }
+        for urn, found in sources.items()
     }
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -248,6 +249,13 @@ def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
     return next((layer[key] for layers in events for layer in reversed(layers) if key in layer), "")
 
 
+class PlannedDatasets(NamedTuple):
+    """Datasets that plans in Spark's event log name, each with the number and description of the first execution."""
+
+    inputs: dict[DatasetId, tuple[int, str]]
+    outputs: dict[DatasetId, tuple[int, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """Runs of one application, in the order of their first events.
@@ -255,12 +263,15 @@ class Application:
     :param run_id: id of the application's own run.
     :param own_run: the application's own run; ``None`` if only its queries sent events.
     :param execution_counts: as in :class:`.JobRun`.
+    :param planned: datasets in plans by the run id of their streaming query, ``""`` if there is none; ``None`` if
+        Spark's event log was not read beside the events.
     """
 
     run_id: str
     runs: tuple[RunState, ...]
     own_run: RunState | None
     execution_counts: dict[str, str] = field(default_factory=dict)
+    planned: Mapping[str, PlannedDatasets] | None = None
 
     @property
     def details(self) -> RunDetails:

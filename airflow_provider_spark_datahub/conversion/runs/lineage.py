@@ -6,11 +6,12 @@ See the conversion rules, sections 4 and 7.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -24,7 +25,13 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     with_columns_of_statements,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, parent_folders
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics, RejectedEdge, TextLimit
+from airflow_provider_spark_datahub.conversion.diagnostics import (
+    LEFT_OUT,
+    MAX_LISTED,
+    Diagnostics,
+    RejectedEdge,
+    TextLimit,
+)
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NO_METADATA,
@@ -44,12 +51,14 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_known_columns,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
+    BOTH,
+    EVENT,
     Evidence,
     Touched,
-    properties_of_plans,
+    properties_of_sources,
     rejected_edges,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, PlannedDatasets, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -229,6 +238,7 @@ class Lineage(msgspec.Struct, gc=False):
         in_flight: Collection[str] = (),
         succeeded: bool = False,
         with_gaps: bool = False,
+        planned: PlannedDatasets | None = None,
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
@@ -236,6 +246,7 @@ class Lineage(msgspec.Struct, gc=False):
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
         :param succeeded: the application did. The job caught the failures of its queries.
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
+        :param planned: what Spark's event log names, if it was read beside the events.
         """
         runs = reported
         if settings.capture_column_level_lineage:
@@ -257,8 +268,12 @@ class Lineage(msgspec.Struct, gc=False):
             edges.add_properties(lineage, evidence.properties)
             lineage.statements = evidence.statements
             diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(reported, lineage)))
-        elif any(run.is_logged for run in reported) and not all(run.is_logged for run in reported):
-            edges.add_properties(lineage, properties_of_plans)
+        elif planned is not None:
+            edges.add_properties(lineage, properties_of_sources)
+        if planned is not None:
+            only_planned = tuple(edges.only_planned(reported, lineage, planned))
+            diagnostics.sources = {**edges.add_sources(lineage, planned), LEFT_OUT: len(only_planned)}
+            diagnostics.rejected_edges += only_planned if settings.capture_evidence else ()
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
@@ -267,7 +282,7 @@ class Lineage(msgspec.Struct, gc=False):
 
 
 def lineage_key(
-    runs: Sequence[RunState], namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
+    application: Application, namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
 ) -> tuple[int, Hashable] | None:
     """Return a key of all that :meth:`Lineage.of` depends on beside the settings, with its size.
 
@@ -277,8 +292,10 @@ def lineage_key(
     """
     if settings.capture_evidence:
         return None
+    runs = application.runs
     order = {start_ms: place for place, start_ms in enumerate(sorted({run.start_ms or 0 for run in runs}))}
     begin, size, keys = runs[0].index, len(runs), []
+    planned = tuple(map(tuple, application.planned[""])) if application.planned is not None else None
     for run in runs:
         touched = [*run.inputs.items(), *run.outputs.items()]
         size += len(touched) + sum([len(state.columns.edges) for _, state in touched if state.columns is not None])
@@ -291,7 +308,7 @@ def lineage_key(
         how = (run.started, run.ended, run.worked)
         place = (run.index - begin, order[run.start_ms or 0], run.start_ms is None)
         keys.append((what, how, place, len(run.inputs), datasets))
-    return size, (in_flight, tuple(keys))
+    return size, (in_flight, planned, tuple(keys))
 
 
 _MOST_COMPARED = 1000
@@ -347,6 +364,10 @@ _LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
 _Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
+_ONLY_PLANNED = (
+    "only a plan in Spark's event log names it, and the events of a reported query are believed",
+    "section 8.5",
+)
 
 
 class _Edges:
@@ -415,6 +436,41 @@ class _Edges:
         for edge in rejected_edges(reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=phantoms):
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
+
+    def add_sources(self, lineage: Lineage, planned: PlannedDatasets) -> Counter[str]:
+        """Add to each edge whether plans name it, too, and return the number of edges of each source."""
+        counts = Counter[str]()
+        for datasets, named in zip((lineage.inputs, lineage.outputs), planned, strict=True):
+            of_plans = self._by_name(named)
+            for urn, dataset in datasets.items():
+                source = dataset.edge_properties.get("source", EVENT)
+                source = BOTH if source == EVENT and urn in of_plans else source
+                dataset.edge_properties = {**dataset.edge_properties, "source": source}
+                counts[source] += 1
+        return counts
+
+    def only_planned(
+        self, reported: Iterable[RunState], lineage: Lineage, planned: PlannedDatasets
+    ) -> Iterator[RejectedEdge]:
+        """Yield the datasets that plans name, but no event and no edge: events are believed."""
+        known = {dataset for run in reported for dataset in (*run.inputs, *run.outputs)}
+        known = known.union(*(dataset.ids for dataset in (*lineage.inputs.values(), *lineage.outputs.values())))
+        around = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in known}
+        kinds: tuple[tuple[Literal["input", "output"], Mapping[str, JobDataset]], ...] = (
+            ("input", lineage.inputs),
+            ("output", lineage.outputs),
+        )
+        for (kind, edges), named in zip(kinds, planned, strict=True):
+            for urn, dataset in self._by_name(named).items():
+                folders = ((dataset.namespace, folder) for folder in parent_folders(dataset.name))
+                if urn not in edges and dataset not in known and around.isdisjoint(folders):
+                    number, description = named[dataset]
+                    statement = short_statement(description)
+                    yield RejectedEdge(urn, kind, f"execution {number}", statement, *_ONLY_PLANNED)
+
+    def _by_name(self, datasets: Iterable[DatasetId]) -> dict[str, DatasetId]:
+        names = ((self._namer.name_or_reason(dataset), dataset) for dataset in datasets)
+        return {name.urn: dataset for name, dataset in names if not isinstance(name, str)}
 
     def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:
         return ((dataset, urn) for dataset, _ in touched if (urn := self._namer.urn(dataset)) is not None)

@@ -26,7 +26,14 @@ from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.runs.effects import renamed, with_effects, with_known_columns
-from airflow_provider_spark_datahub.conversion.runs.fold import DROP, Application, DatasetState, Fold, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    DROP,
+    Application,
+    DatasetState,
+    Fold,
+    PlannedDatasets,
+    RunState,
+)
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution, moments_of
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
@@ -167,11 +174,13 @@ class _Merge:
         self._reported = logged.reported_executions(application.runs)
         self._reads = _ReadsOfDriver(application.runs)
         self._added: list[RunState] = []
+        self._planned = {"": PlannedDatasets({}, {})}
 
     def merged(self) -> Application:
         """Return the application with the lineage of its plans."""
         recovered = 0
         for parts in self._logged.root_executions():
+            self._note_planned(parts)
             moments = (moment for part in parts for moment in part.moments)
             matched = sorted({run_id for moment in moments for run_id in self._by_moment.get(moment, ())})
             before = len(self._added)
@@ -185,7 +194,16 @@ class _Merge:
         runs = _in_time([self._by_id[run.run_id] for run in self._application.runs], self._added)
         self._symlinks.by_dataset |= self._events.tables
         counts = self._execution_counts(recovered) if self._lost is not None else {}
-        return replace(self._application, runs=runs, execution_counts=counts)
+        return replace(self._application, runs=runs, execution_counts=counts, planned=self._planned)
+
+    def _note_planned(self, parts: Sequence[SqlExecution]) -> None:
+        if any(part.failed or part.end_ms is None for part in parts):
+            return
+        planned = self._planned.setdefault(parts[0].query_run_id, PlannedDatasets({}, {}))
+        for datasets, known in zip(PlanDatasets.of(part.plan for part in parts), planned, strict=True):
+            for found in map(self._names.id_of, datasets):
+                if found is not None:
+                    known.setdefault(found, (parts[0].id, parts[0].description))
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
         """Return how many outermost executions Spark ran, OpenLineage reported, and only the log shows."""

@@ -38,7 +38,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     time_properties,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PROGRESS
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, PlannedDatasets, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
@@ -319,7 +319,8 @@ def _job(
 def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settings: LineageSettings) -> Lineage:
     """Return the lineage that events report, with the sources and sinks that only the query's progress names."""
     sources, sinks = query.datasets
-    progress = {"source": STREAMING_PROGRESS, "queries": query.streaming.run_id} if settings.capture_evidence else {}
+    progress = {"source": STREAMING_PROGRESS}
+    progress |= {"queries": query.streaming.run_id} if settings.capture_evidence else {}
     return Lineage(
         inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
         outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
@@ -379,7 +380,14 @@ def _reported_lineage(
     runs = [*query.runs, *_runs_of_plans(query)] if settings.capture_column_level_lineage else query.runs
     if not runs:
         return None
-    as_application = replace(query.application, run_id=query.streaming.run_id, runs=tuple(runs), own_run=None)
+    run_id, planned = query.streaming.run_id, query.application.planned or {}
+    as_application = replace(
+        query.application,
+        run_id=run_id,
+        runs=tuple(runs),
+        own_run=None,
+        planned={"": planned.get(run_id, PlannedDatasets({}, {}))},
+    )
     namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(query, runs, symlinks)})
     return CoalescedJob(as_application, settings, Ending()).lineage(namer)
 
