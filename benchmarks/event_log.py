@@ -45,8 +45,8 @@ def read(folder: Path, size: int) -> None:
     events = sum(1 for _ in EventLog(folder))
     seconds = time.perf_counter() - began
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"{folder.name:<6} {events} events of {size / 1e6:.0f} MB in {seconds:.2f} s, {size / 1e6 / seconds:.0f} MB/s, "
-          f"{more:.0f} MB more memory")  # fmt: skip
+    speed = f"{size / 1e6:.0f} MB in {seconds:.2f} s, {size / 1e6 / seconds:.0f} MB/s"
+    print(f"{folder.name:<6} {events} events of {speed}, {more:.0f} MB more memory")
 
 
 def main() -> None:
