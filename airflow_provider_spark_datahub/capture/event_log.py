@@ -229,7 +229,7 @@ _KEPT_KEYS = {
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
     "SparkListenerLogStart": ("Spark Version",),
     "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),
-    "SparkListenerJobStart": ("Properties",),
+    "SparkListenerJobStart": ("Properties", "Submission Time"),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 # Properties with the places of tables and the namespace of the jobs. All others may hold secrets.
@@ -241,6 +241,10 @@ _KEPT_PROPERTIES = re.compile(
 )
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 """Spark property by which an attempt finds its application's log among those of others."""
+# Methods of SparkContext that read files: RDD of the path's name, in the scope of the method.
+_READS_FILES = re.compile(
+    r'"name":"(?:textFile|wholeTextFiles|binaryFiles|binaryRecords|sequenceFile|objectFile|hadoopFile|newAPIHadoopFile)"'
+)
 _HEAD_LINES = 8
 _MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Longer lines are skipped and never held in memory."""
@@ -444,8 +448,8 @@ def _reduced(event: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS
             kept[key] = value[:limit] if isinstance(value, str) else value
-    locations = _scan_locations(event.get("sparkPlanInfo"))
-    return kept | ({"scanLocations": locations} if locations else {})
+    locations, paths = _scan_locations(event.get("sparkPlanInfo")), _rdd_paths(event.get("Stage Infos"))
+    return kept | ({"scanLocations": locations} if locations else {}) | ({"rddPaths": paths} if paths else {})
 
 
 def _scan_locations(plan: object) -> list[str]:
@@ -460,6 +464,21 @@ def _scan_locations(plan: object) -> list[str]:
             if isinstance(location, str) and "(1 paths)" not in location and len(location) <= _PLAN_CHARS:
                 found[location] = None
             waiting += children if isinstance(children, list) else ()
+    return [*found]
+
+
+def _rdd_paths(stages: object) -> list[str]:
+    """Return the paths of files that the RDDs of a job read: the first RDD of ``textFile`` has the path as name."""
+    found: dict[str, None] = {}
+    listed = [stage.get("RDD Info") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    for rdd in (rdd for rdds in listed if isinstance(rdds, list) for rdd in rdds if isinstance(rdd, dict)):
+        scope, name = rdd.get("Scope"), rdd.get("Name")
+        if not (isinstance(scope, str) and isinstance(name, str) and _READS_FILES.search(scope)):
+            continue
+        # The user may rename the RDDs behind the first, which wholeTextFiles does not name.
+        is_path = "/" in name and len(name) <= _TEXT_CHARS
+        if is_path and (not rdd.get("Parent IDs") or "wholeTextFiles" in scope):
+            found[name] = None
     return [*found]
 
 

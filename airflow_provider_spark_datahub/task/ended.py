@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 
 _RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
+
+_MOST_LOOKED_UP = 100
+"""Outputs whose places are looked for on the disk at the end."""
 
 _LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
 
@@ -117,6 +121,7 @@ class EndedAttempt:
         self.conversion, proposals = converted
         self.written = self.conversion.written
         self._describe(collected, self.conversion, self._notes_of_launches())
+        self._lineage.report.gaps += self._moved(self.conversion)
         own_edges = patched_edges(proposals)
         if events.saw_everything and self._running is not None:
             proposals += self._running.retractions(proposals)
@@ -286,6 +291,26 @@ class EndedAttempt:
         elif event_log.missing and has_events:
             report.gaps.append(f"no Spark event log: {event_log.missing}; {_LISTENER_ALONE}")
 
+    def _moved(self, conversion: Conversion) -> list[str]:
+        """Return gaps for outputs that are gone: no event shows that a job renamed them outside Spark."""
+        job = self._lineage.job
+        if job.driver_is_here is False or job.is_earlier or not self.end.spark_succeeded:
+            return []
+        paths = [
+            {Path(one.name) for one in dataset.ids if one.namespace == "file"}
+            for each in conversion.jobs
+            for dataset in each.lineage.outputs.values()
+        ]
+        listed = [*islice(filter(None, paths), _MOST_LOOKED_UP)]
+        try:
+            gone = step_in_time(
+                "the outputs", self._deadline, lambda: [min(some) for some in listed if _are_gone(some)]
+            )
+        except OSError as error:
+            log.debug("The job's outputs were not looked for: %s", error)
+            return []
+        return [f"{path} was written, and is gone: if the job renamed it, no edge has its new name" for path in gone]
+
     @property
     def _is_of_children(self) -> bool:
         """Whether the events are those of Sparks below the task, if it starts any."""
@@ -301,3 +326,10 @@ class EndedAttempt:
             return [redact_text(note) for note in notes]
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]
+
+
+def _are_gone(paths: Iterable[Path]) -> bool:
+    """Return whether none of the paths is on this machine, but a folder around each: elsewhere there is none."""
+    return not any(path.exists() for path in paths) and all(
+        any(folder.is_dir() for folder in [*path.parents][:-1]) for path in paths
+    )

@@ -89,6 +89,31 @@ def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -
     assert kept == {"Event": "SparkListenerJobStart", "Properties": properties}
 
 
+def test_the_paths_of_rdds_are_kept(tmp_path: Path) -> None:
+    # As Spark 4.3.0 wrote them: the user named RDD 2, and wholeTextFiles names the RDD behind its first.
+    rdds = [
+        (0, "/lake/raw/payments.csv", "textFile", []),
+        (1, "/lake/raw/payments.csv", "textFile", [0]),
+        (2, "clicks/of today", "textFile", [1]),
+        (3, "MapPartitionsRDD", "map", [2]),
+        (4, "PythonRDD", None, [3]),
+        (5, "WholeTextFileRDD", "wholeTextFiles", []),
+        (6, "s3a://lake/in/photos", "wholeTextFiles", [5]),
+        (7, "a/b", "parallelize", []),
+    ]
+    infos = [
+        {"RDD ID": number, "Name": name, "Parent IDs": parents}
+        | ({"Scope": f'{{"id":"{number}","name":"{method}"}}'} if method else {})
+        for number, name, method, parents in rdds
+    ]
+    stages = [{"Stage ID": 0, "RDD Info": infos}, {"Stage ID": 1, "RDD Info": infos[:1]}, {"RDD Info": [None]}, None]
+    job = {"Event": "SparkListenerJobStart", "Submission Time": 1795644357438, "Stage Infos": stages}
+    (tmp_path / "app-1").write_bytes(lines(START, job, END))
+    _, kept, _ = EventLog(tmp_path)
+    paths = ["/lake/raw/payments.csv", "s3a://lake/in/photos"]
+    assert kept == {"Event": job["Event"], "Submission Time": job["Submission Time"], "rddPaths": paths}
+
+
 def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:
     def scan(location: str, *children: dict[str, Any]) -> dict[str, Any]:
         return {"nodeName": "Scan csv ", "children": [*children], "metadata": {"Location": location}}

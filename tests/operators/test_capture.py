@@ -17,6 +17,8 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cases import cases
 from tests.operators.tries import (
+    EVENTS,
+    LOG,
     FakeSpark,
     TaskState,
     operator_with_lineage,
@@ -24,9 +26,7 @@ from tests.operators.tries import (
     run_try,
 )
 
-JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
-EVENTS, LOG = (gzip.decompress((JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs"))
-DRIVER_OUTPUT = JOBS.parent / "driver_output"
+DRIVER_OUTPUT = Path(__file__).parents[1] / "data" / "driver_output"
 """What real drivers printed: see ``tests/capture/test_driver_output.py``."""
 WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
@@ -74,6 +74,27 @@ def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: FakeSpark) -
     assert len(with_log["jobs"]) == 1
     edges = len(with_log["inputs"]) + len(with_log["outputs"])
     assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
+
+
+def test_an_output_that_is_gone_at_the_end_is_reported(spark: FakeSpark, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    spark.writes(EVENTS.replace(b"/lake/", f"{lake}/".encode()))
+    path = lake / "out/union/pivot"
+
+    def is_reported() -> bool:
+        gaps = report_of(operator_with_lineage(spark, capture="listener"))["gaps"]
+        return f"{path} was written, and is gone: if the job renamed it, no edge has its new name" in gaps
+
+    # The job had it elsewhere, and moved it.
+    assert is_reported()
+    path.mkdir(parents=True)
+    assert not is_reported()
+
+
+def test_the_outputs_of_another_machine_are_not_missed(spark: FakeSpark) -> None:
+    spark.writes(EVENTS)
+    gaps = report_of(operator_with_lineage(spark, capture="listener"))["gaps"]
+    assert not [gap for gap in gaps if "is gone" in gap]
 
 
 def test_a_job_that_disables_its_event_log_is_reported(spark: FakeSpark) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -34,6 +35,11 @@ RUN_ID = "scheduled__2026-01-01T00:00:00+00:00"
 START = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 START_MS = 1_767_225_900_000
 
+_JOBS = CORPUS.parents[1] / "more_jobs"
+EVENTS, LOG = (
+    gzip.decompress((_JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs")
+)
+"""What one job's listener and Spark's event log wrote."""
 FAKE_SPARK = CORPUS.parents[1] / "fake_spark"
 """Scripts of a Spark that is made of shell scripts."""
 SPARK_SUBMIT = (FAKE_SPARK / "spark-submit").read_text()

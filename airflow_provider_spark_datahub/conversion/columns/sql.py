@@ -354,6 +354,22 @@ def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTable
         return {column: sources[column.lower()] for column in wanted if column.lower() in sources}
 
 
+def tables_of_query(relation: str, scheme: str, steps: Steps) -> tuple[set[str], list[str]]:
+    """Return the parts that a query names by WITH, in lower case, and the tables that it reads.
+
+    :param relation: a query in brackets that is followed by a name.
+    :param scheme: of the database's namespace.
+    :raises StatementError: if it cannot be parsed, or sqlglot is not installed.
+    """
+    with _parser(relation, steps) as parse_one:
+        from sqlglot import exp
+
+        query = parse_one(f"SELECT * FROM {relation}", dialect=_DATABASES.get(scheme, scheme))
+        parts = {part.alias.lower() for part in query.find_all(exp.CTE)}
+        tables = {".".join(one.name for one in table.parts): None for table in query.find_all(exp.Table)}
+        return parts, [table for table in tables if table.lower() not in parts]
+
+
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.
 _CONFIDENCE = 0.2
 PARSED_SQL = "DIRECT:PARSED_SQL"

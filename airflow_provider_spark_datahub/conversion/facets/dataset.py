@@ -94,7 +94,7 @@ class DatasetFacets(NamedTuple):
         layer = as_text(facets["storage"].get("storageLayer"))
         if layer == "iceberg":
             schema = _without_reserved(schema)
-        kept = compressed(schema) if _lists_fields(schema) else None
+        kept = compressed(schema) if _lists_fields(schema) and not _has_objects(schema) else None
         change = facets["lifecycleStateChange"]
         previous = as_object(change.get("previousIdentifier"))
         name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
@@ -130,6 +130,12 @@ def _without(schema: bytes, names: frozenset[str]) -> bytes:
     if len(own) == len(fields):
         return schema
     return encoded_json({**facet, "fields": own})
+
+
+def _has_objects(schema: bytes) -> bool:
+    """Return whether a ``schema`` facet is that of an RDD, whose rows are objects of Java, and of no dataset."""
+    fields = list(as_objects(as_object(schema).get("fields"))) if b'"object"' in schema else []
+    return bool(fields) and all(field.get("type") == "object" for field in fields)
 
 
 def _lists_fields(facet: bytes) -> bool:

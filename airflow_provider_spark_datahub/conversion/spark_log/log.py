@@ -109,6 +109,7 @@ class SqlExecution:
     :param query_run_id: the run of the streaming query that this is a micro-batch of, or empty.
     :param failure: the error that it ended with, without secrets; empty if it succeeded.
     :param worked: Spark ran a job for it.
+    :param rdd_paths: paths of files whose rows its jobs read through RDDs.
     """
 
     id: int
@@ -120,6 +121,7 @@ class SqlExecution:
     end_ms: int | None = None
     failure: str = ""
     worked: bool = False
+    rdd_paths: dict[str, None] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -130,6 +132,11 @@ class SqlExecution:
     def moments(self) -> set[Moment]:
         """Return when it began and ended."""
         return {("start", self.start_ms), *([("end", self.end_ms)] if self.end_ms is not None else [])}
+
+
+def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
+    """Return the paths of files whose rows an execution and its parts read through RDDs."""
+    return {path: None for part in parts for path in part.rdd_paths}
 
 
 def moments_of(run: RunState) -> Iterator[Moment]:
@@ -156,6 +163,7 @@ class LoggedApplication:
     :param plan_chars: length of all plans that were kept.
     :param has_jobs: the log holds at least one of the application's Spark jobs.
     :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
+    :param rdd_reads: paths of files that the jobs of RDDs read, by the job's start.
     :param forgotten: outermost executions without micro-batches that ``executions`` no longer has whole: whether
         OpenLineage reported them, by id.
     """
@@ -174,6 +182,7 @@ class LoggedApplication:
     plan_chars: int = 0
     has_jobs: bool = False
     rdd_writes: dict[str, None] = field(default_factory=dict)
+    rdd_reads: dict[int, dict[str, None]] = field(default_factory=dict)
     forgotten: dict[int, bool] = field(default_factory=dict)
 
     @property
@@ -398,8 +407,13 @@ class SparkLog:
         if rdd_write:
             application.rdd_writes[rdd_write[0]] = None
         execution = application.executions.get(int(number)) if number.isascii() and number.isdigit() else None
+        paths, start_ms = event.get("rddPaths"), _time(event.get("Submission Time"))
+        read = dict.fromkeys(map(as_text, paths if isinstance(paths, list) else ()))
         if execution is not None:
             execution.worked = True
+            execution.rdd_paths |= read
+        elif read and start_ms is not None:
+            application.rdd_reads.setdefault(start_ms, {}).update(read)
 
     def _execution_ended(self, event: JsonObject) -> None:
         number, end_ms = event.get("executionId"), _time(event.get("time"))

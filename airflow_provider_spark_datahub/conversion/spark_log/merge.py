@@ -35,7 +35,13 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     RunState,
 )
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution, moments_of
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    Moment,
+    SqlExecution,
+    moments_of,
+    paths_of_rdds,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     NO_COLUMNS,
     SPLITS,
@@ -48,6 +54,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     MERGE,
     PlanDatasets,
     dropped_database,
+    queries_with_parts,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
@@ -178,7 +185,7 @@ class _Merge:
 
     def merged(self) -> Application:
         """Return the application with the lineage of its plans."""
-        recovered = 0
+        recovered, read = 0, dict[str, dict[str, None]]()
         for parts in self._logged.root_executions():
             self._note_planned(parts)
             moments = (moment for part in parts for moment in part.moments)
@@ -186,15 +193,20 @@ class _Merge:
             before = len(self._added)
             if matched:
                 self._complete(matched, parts)
+                for run_id in matched:
+                    read.setdefault(run_id, {}).update(paths_of_rdds(parts))
             elif self._reported.isdisjoint(part.id for part in parts):
                 self._add_unreported(parts)
                 recovered += len(self._added) - before
             elif self._has_checkpoints:
                 self._columns_of(parts)
-        runs = _in_time([self._by_id[run.run_id] for run in self._application.runs], self._added)
+        files, of_jobs = self._events.files, self._logged.rdd_reads
+        runs = [(self._by_id[run.run_id], of_jobs.get(run.start_ms or 0, {})) for run in self._application.runs]
+        named = [files.named_in(run, read.get(run.run_id) or of_job) for run, of_job in runs]
+        merged = _in_time(named, self._added)
         self._symlinks.by_dataset |= self._events.tables
         counts = self._execution_counts(recovered) if self._lost is not None else {}
-        return replace(self._application, runs=runs, execution_counts=counts, planned=self._planned)
+        return replace(self._application, runs=merged, execution_counts=counts, planned=self._planned)
 
     def _note_planned(self, parts: Sequence[SqlExecution]) -> None:
         if any(part.failed or part.end_ms is None for part in parts):
@@ -204,6 +216,8 @@ class _Merge:
             for found in map(self._names.id_of, datasets):
                 if found is not None:
                     known.setdefault(found, (parts[0].id, parts[0].description))
+        for read in self._events.files.datasets(paths_of_rdds(parts)):
+            planned.inputs.setdefault(read, (parts[0].id, parts[0].description))
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
         """Return how many outermost executions Spark ran, OpenLineage reported, and only the log shows."""
@@ -220,6 +234,9 @@ class _Merge:
         """Add the columns, and the outputs, that a reported execution has in its plans only."""
         self._drop_tables(matched, parts[0].plan)
         self._name_whole(matched, parts)
+        relations = [relation for part in parts for relation in queries_with_parts(part.plan)]
+        for run_id in matched if relations else ():
+            self._by_id[run_id] = self._columns.with_tables(self._by_id[run_id], relations)
         # Drop column lineage from columns that their table lacks: databases compute some columns.
         runs = {run_id: with_known_columns(self._by_id[run_id]) for run_id in matched}
         is_silent = not any(run.outputs for run in runs.values()) and any(

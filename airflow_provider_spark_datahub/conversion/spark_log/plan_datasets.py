@@ -92,6 +92,7 @@ _SINKS = {
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _JDBC = "JDBCRelation("
+_WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
 _CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
 _CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
@@ -184,12 +185,27 @@ def relation_of(node: Node) -> PlanDataset | None:
     """Return what the node reads through JDBC."""
     text = f"{node.head} {node.arguments}" if node.head.startswith(("Scan JDBC", "LogicalRelation")) else ""
     begin = text.find(_JDBC) + len(_JDBC)
-    depth = 1
+    depth, query = 1, begin
     for position in range(begin, len(text)) if _JDBC in text else ():
         depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 2 and text[position] == "(":
+            query = position
         if depth == 0:
-            return PlanDataset(relation=text[begin:position].strip())
+            prepared, rest = text[begin:query], text[query:position].strip()
+            # Spark puts the option prepareQuery in front of the query.
+            is_with = _WITH.match(prepared) is not None
+            return PlanDataset(
+                relation=f"({prepared}SELECT * FROM {rest}) q" if is_with else f"{prepared}{rest}".strip()
+            )
     return None
+
+
+def queries_with_parts(plan: str) -> Iterator[str]:
+    """Yield the queries that a database runs for Spark, and that name parts of themselves by WITH."""
+    for node in Plan.of(plan).nodes if _JDBC in plan else ():
+        relation = relation_of(node)
+        if relation is not None and _WITH.match(relation.relation):
+            yield relation.relation
 
 
 def columns_of_files(node: Node) -> frozenset[str]:

@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnId
 from airflow_provider_spark_datahub.conversion.columns.sql import DatabaseTables
 from airflow_provider_spark_datahub.conversion.datasets import (
     FALLBACK_PLATFORM,
     METADATA_TABLES,
+    have_own_names,
     table_and_selector,
     without_partition_folders,
 )
@@ -264,6 +268,65 @@ def _warehouse_of(table: str, path: str) -> str:
 
 
 # -- paths
+
+# RDDs take patterns, and several paths with commas in between.
+_PATTERN = re.compile(r"[*?\[{]")
+_BETWEEN_PATHS = re.compile(r",(?![^{]*\})")
+_ANY_FOLDER = re.compile(r"/\*(?=/)")
+
+
+class FilesOfRdds:
+    """Files and folders that RDDs read. OpenLineage names the folder around a file, and a pattern as it is."""
+
+    def __init__(self, logged: LoggedApplication) -> None:
+        self._default_fs = logged.default_fs
+        self._all: dict[DatasetId, dict[DatasetId, None]] = {}
+        of_executions = (execution.rdd_paths for execution in logged.executions.values() if execution.rdd_paths)
+        for paths in (*logged.rdd_reads.values(), *of_executions):
+            for reported, datasets in self._by_reported(paths).items():
+                self._all.setdefault(reported, {}).update(datasets)
+
+    def datasets(self, paths: Iterable[str]) -> list[DatasetId]:
+        """Return what an RDD reads. :param paths: the names of its first RDDs."""
+        return [*dict.fromkeys(dataset for named in self._by_reported(paths).values() for dataset in named)]
+
+    def named_in(self, run: RunState, paths: Iterable[str]) -> RunState:
+        """Return the run with what RDDs read in place of the folders and patterns that its events name.
+
+        :param paths: what the run's own jobs read. A run without jobs reads what others read of these folders.
+        """
+        named = self._all | self._by_reported(paths) if self._all else {}
+        inputs: dict[DatasetId, DatasetState] = {}
+        for dataset, state in run.inputs.items() if named else ():
+            # No event has a schema of what an RDD reads.
+            found = named.get(dataset, {}) if state.schema is None else {}
+            inputs |= dict.fromkeys(found if found and dataset not in found else (dataset,), state)
+        return structs.replace(run, inputs=inputs) if inputs.keys() != run.inputs.keys() and named else run
+
+    def _by_reported(self, paths: Iterable[str]) -> dict[DatasetId, dict[DatasetId, None]]:
+        """Return what RDDs read, by the names that OpenLineage gives it: the folder itself for its parts."""
+        found: dict[DatasetId, dict[DatasetId, None]] = {}
+        for path in (path for listed in paths for path in _BETWEEN_PATHS.split(listed)):
+            if _PATTERN.search(path):
+                reported, dataset = dataset_of(path, self._default_fs, as_events=True), self._around_pattern(path)
+            else:
+                reported = dataset_of(path.rstrip("/").rpartition("/")[0], self._default_fs, as_events=True)
+                dataset = dataset_of(path, self._default_fs)
+            found.setdefault(reported, {})[dataset] = None
+        return {
+            reported: datasets
+            if len(datasets) == 1 or have_own_names([one.name for one in datasets])
+            else {reported: None}
+            for reported, datasets in found.items()
+        }
+
+    def _around_pattern(self, path: str) -> DatasetId:
+        """Return the folder around the files of a pattern: ``/logs`` of ``/logs/2026/*/*.log``."""
+        whole = location_of(path.rpartition("/")[0] + "/", self._default_fs)
+        # Any folder may be a month or a day.
+        cut = dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), self._default_fs).name.count("/")
+        folders = takewhile(lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1])
+        return whole._replace(name="/".join(folders) or "/")
 
 
 def change_feeds(logged: LoggedApplication) -> set[DatasetId]:

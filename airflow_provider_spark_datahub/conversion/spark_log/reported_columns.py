@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     columns_of_query,
     direct_columns,
     short_statement,
+    tables_of_query,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId
@@ -62,6 +63,18 @@ class ReportedColumns:
     def _schemas(self) -> Mapping[DatasetName | None, bytes]:
         states = self._names.states
         return {self._namer.name(dataset): state.schema for dataset, state in states if state.schema is not None}
+
+    def with_tables(self, run: RunState, relations: Iterable[str]) -> RunState:
+        """Return the run with the tables of queries in place of the parts that these name by WITH.
+
+        OpenLineage takes a part that is named by the option ``prepareQuery`` for a table.
+        """
+        scheme = DatabaseTables(run.inputs).scheme
+        for relation in relations:
+            with suppress(StatementError):
+                parts, tables = tables_of_query(relation, scheme, self._steps)
+                run = _without_parts(run, parts, tables)
+        return run
 
     def filled(
         self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
@@ -228,3 +241,30 @@ def _with_files(inputs: Mapping[DatasetId, DatasetState], edges: Iterable[Column
     folders = {file._replace(name=file.name.rpartition("/")[0]) for file in files}
     known = {dataset: state for dataset, state in inputs.items() if dataset not in folders}
     return known | {file: DatasetState() for file in files if "/" in file.name}
+
+
+def _without_parts(run: RunState, parts: Collection[str], tables: Collection[str]) -> RunState:
+    """Return the run with tables of a database in place of inputs with the names of a query's parts.
+
+    :param parts: names in lower case.
+    """
+    wrong = {
+        dataset: tuple(dataset._replace(name=f"{dataset.name.rpartition('.')[0]}.{table}") for table in tables)
+        for dataset in run.inputs
+        if "://" in dataset.namespace
+        and dataset.name.rpartition(".")[2].lower() in parts
+        and not any(f".{dataset.name}".lower().endswith(f".{table}".lower()) for table in tables)
+    }
+    if not wrong or not tables:
+        return run
+    outputs = {
+        dataset: structs.replace(
+            state,
+            columns=state.columns
+            and state.columns.within(dict.fromkeys(wrong, frozenset())).renamed(lambda one: wrong.get(one, (one,))[0]),
+        )
+        for dataset, state in run.outputs.items()
+    }
+    read = {table: DatasetState() for found in wrong.values() for table in found}
+    kept = {dataset: state for dataset, state in run.inputs.items() if dataset not in wrong}
+    return structs.replace(run, inputs=read | kept, outputs=outputs)

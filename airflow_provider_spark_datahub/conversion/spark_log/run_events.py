@@ -9,8 +9,12 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.events import SPARK_LOG, DatasetId
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, SPARK_LOG, DatasetId
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    SqlExecution,
+    paths_of_rdds,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     PlanColumns,
@@ -27,7 +31,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     sources_of,
     unclear_paths,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -90,6 +94,7 @@ class LogEvents:
     """Makes RunEvents of an application and its SQL executions: an execution and its parts are one run.
 
     :param names: names of the datasets in its plans.
+    :ivar files: what RDDs read.
     :ivar tables: tables behind paths whose platform only the application's own events show.
     """
 
@@ -97,25 +102,32 @@ class LogEvents:
         self._application = application
         self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
         self._names = names
+        self.files = FilesOfRdds(application)
         self.tables: dict[DatasetId, DatasetId] = {}
         self._written: dict[tuple[str, str], dict[str, None]] = {}
         self._written_tables: dict[str, None] = {}
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
         details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
-        self._facets: dict[str, Any] = {
+        parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
+        self._own_facets: dict[str, Any] = {
             "processing_engine": {"name": "spark", "version": application.spark_version},
             "spark_applicationDetails": {name: value for name, value in details.items() if value},
             "spark_properties": {"properties": {"spark.app.name": application.name}},
         }
+        self._facets = {**self._own_facets, "parent": parent}
 
     def of_application(self) -> Iterator[dict[str, Any]]:
-        """Yield the beginning and the end of the application. A log without an end was not closed."""
+        """Yield the beginning, the jobs of RDDs and the end of the application. A log without an end was not closed."""
         application = self._application
         if application.start_ms is not None:
-            yield self._event("START", application.start_ms, self._run_id, self._name, "APPLICATION", self._facets)
+            yield self._event("START", application.start_ms, self._run_id, self._name, "APPLICATION", self._own_facets)
+        for number, (start_ms, paths) in enumerate(application.rdd_reads.items()):
+            run_id, name = self._uuid(f"rdd job {number}"), f"{self._name.replace('.', '_')}.rdd_job_{number}"
+            inputs = self._inputs_of_rdds(paths)
+            yield self._event("START", start_ms, run_id, name, RDD_JOB, self._facets) | {"inputs": inputs}
         if application.end_ms is not None:
-            yield self._event("COMPLETE", application.end_ms, self._run_id, self._name, "APPLICATION", self._facets)
+            yield self._event("COMPLETE", application.end_ms, self._run_id, self._name, "APPLICATION", self._own_facets)
 
     def of_execution(self, parts: Sequence[SqlExecution], columns: ExecutionColumns) -> Iterator[dict[str, Any]]:
         """Yield the beginning and the end of an execution, with what it read and wrote; nothing if it has no dataset.
@@ -124,6 +136,7 @@ class LogEvents:
         """
         root, plans = parts[0], plans_of(parts)
         inputs, outputs = self._inputs_and_outputs(plans, columns)
+        inputs += self._inputs_of_rdds(paths_of_rdds(parts))
         changed = [*self._changed_tables(plans)]
         outputs += changed
         if not inputs and not outputs:
@@ -133,8 +146,7 @@ class LogEvents:
         )
         node = f"{_CREATE_NODE}." if is_created else ""
         run_id, name = self._uuid(str(root.id)), f"{self._name.replace('.', '_')}.{node}execution_{root.id}"
-        parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
-        facets = {**self._facets, "parent": parent}
+        facets = {**self._facets}
         datasets = {"inputs": inputs, "outputs": outputs}
         yield self._event("START", root.start_ms, run_id, name, "SQL_JOB", facets) | datasets
         if root.end_ms is None:
@@ -165,6 +177,9 @@ class LogEvents:
             if fields:
                 outputs[key]["facets"]["columnLineage"] = {"fields": fields}
         return list(inputs.values()), list(outputs.values())
+
+    def _inputs_of_rdds(self, paths: Iterable[str]) -> list[dict[str, Any]]:
+        return [{**dataset._asdict(), "facets": {}} for dataset in self.files.datasets(paths)]
 
     def _written_columns(self, named: PlanDataset) -> Iterable[str]:
         """Return the columns that the application has written to a dataset."""
