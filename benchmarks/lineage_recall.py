@@ -1,7 +1,8 @@
 """Precision and recall of lineage on recorded jobs whose truth was written before their events were looked at.
 
 Each job of ``tests/data/hard_jobs`` and ``field_jobs`` is converted three times: from OpenLineage's events, from them
-with Spark's event log, and from the log alone. Prints precision and recall of datasets, and of direct columns.
+with Spark's event log, and from the log alone. Prints precision and recall of datasets, and of direct columns; then, of
+both sources, the number of edges by the source that names them, and how many of these are false.
 
     python benchmarks/lineage_recall.py [JOB ...]
 """
@@ -9,16 +10,19 @@ with Spark's event log, and from the log alone. Prints precision and recall of d
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
+from airflow_provider_spark_datahub.conversion.diagnostics import LEFT_OUT
 from tests.conversion.builders import settings
 from tests.conversion.test_hard_jobs import CORPORA, found_edges, log_events, recorded, true_edges, truth_of
 
 SOURCES = ("events", "both", "log")
+EDGES, FALSE = Counter[str](), Counter[str]()
 HEADINGS = (
     "recording",
     "edges",
@@ -44,7 +48,10 @@ def converted(recording: str, source: str) -> Conversion:
 
 def counts(recording: str, source: str) -> list[int]:
     """Return the true edges, and of those that were found the true and the false ones: of datasets, then of columns."""
-    found = found_edges(converted(recording, source))
+    conversion = converted(recording, source)
+    found = found_edges(conversion)
+    if source == "both":
+        _count_sources(recording, conversion)
     result = []
     for kinds in (("inputs", "outputs"), ("columns",)):
         numbers = [0, 0, 0]
@@ -58,6 +65,16 @@ def counts(recording: str, source: str) -> list[int]:
             ]
         result += numbers
     return result
+
+
+def _count_sources(recording: str, conversion: Conversion) -> None:
+    EDGES[LEFT_OUT] += conversion.diagnostics.sources.get(LEFT_OUT, 0)
+    for job in conversion.jobs:
+        for kind, datasets in (("inputs", job.lineage.inputs), ("outputs", job.lineage.outputs)):
+            true = true_edges(recording, kind) | true_edges(recording, f"either_{kind}")
+            for urn, dataset in datasets.items():
+                EDGES[dataset.edge_properties["source"]] += 1
+                FALSE[dataset.edge_properties["source"]] += urn not in true
 
 
 def _cell(numbers: list[int]) -> str:
@@ -86,6 +103,9 @@ def main() -> None:
     for name, row in rows.items():
         datasets, columns = ([_cell(numbers[i : i + 3]) for numbers in row] for i in (0, 3))
         print(f"| {name} | {row[0][0]} | {' | '.join(datasets)} | {row[0][3]} | {' | '.join(columns)} |")
+    print("\n| named by | edges | false |\n|---|---|---|")
+    for source, count in EDGES.most_common():
+        print(f"| {source} | {count} | {FALSE[source]} |")
 
 
 if __name__ == "__main__":
