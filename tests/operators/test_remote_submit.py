@@ -42,6 +42,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]
 
 def assert_lineage(folder: Path, report: Any, task_id: str, application: str) -> None:
     assert (report["pending"], report["reason"], report["warnings"]) == (0, None, [])
+    (gap,) = report["gaps"]
+    assert gap.startswith("no Spark event log: the driver runs on another machine")
     catalogue = Catalogue.of_file(folder / "sink" / "lineage.jsonl")
     catalogue.assert_strict()
     orders, customers = (file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers"))

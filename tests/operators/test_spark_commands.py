@@ -21,8 +21,9 @@ from airflow_provider_spark_datahub.operators.spark_commands import (
     SparkSqlDatahubOperator,
     _properties_of_text,
 )
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag
+from tests.operators.tries import EVENTS, LOG, FakeSpark, TaskInstance, context_of, dag
 from tests.patience import HANGS
+from tests.system.catalogue import Catalogue
 
 USERS = {"spark.extraListeners": "com.example.Own", "spark.executor.memory": "1g"}
 LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -95,7 +96,11 @@ def test_a_drop_in_hands_secrets_over_in_a_file(spark: FakeSpark, one: DropIn, t
 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
-def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: FakeSpark, one: DropIn) -> None:
+def test_a_drop_in_submits_what_the_operator_submits_and_reads_events_and_log(
+    spark: FakeSpark, one: DropIn, tmp_path: Path
+) -> None:
+    spark.writes(EVENTS)
+    spark.logs(LOG)
     operator = ours(one, spark)
     assert isinstance(operator, one.plain)  # type: ignore[arg-type]
     assert operator.template_fields == (*one.plain.template_fields, *operator.lineage_fields)  # type: ignore[attr-defined]
@@ -109,7 +114,8 @@ def test_a_drop_in_submits_what_the_operator_submits_and_reports_lineage(spark: 
     assert all("spark." in argument or "java.base" in argument or argument == "--jars" for argument in added), added
     assert [argument for argument in plain if argument not in with_lineage] == ["spark.extraListeners=com.example.Own"]
     report = context["ti"].xcoms["lineage_report"]
-    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert (report["events"], report["pending"], report["reason"]) == (len(EVENTS.splitlines()), 0, None)
+    assert Catalogue.of_file(tmp_path / "sink" / "lineage.jsonl").have_both_sources == [True]
     assert getattr(operator, one.users) is one.arguments["spark_conf" if one.users == "_spark_conf" else "conf"]
 
 

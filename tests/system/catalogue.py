@@ -136,6 +136,13 @@ class Catalogue:
             TaskRunKey(id=name) if map_index is None else MappedTaskRunKey(id=name, map_index=str(map_index))
         )
 
+    @property
+    def have_both_sources(self) -> list[bool]:
+        """Whether events report queries of each application whose Spark event log was read."""
+        runs = (self.all(urn, "dataProcessInstanceProperties") for urn in sorted(self.urns("dataProcessInstance")))
+        counts = (run[-1].get("customProperties", {}).get("spark_executions_reported") for run in runs if run)
+        return [count != "0" for count in counts if count is not None]
+
     def urns(self, entity_type: str) -> set[str]:
         """Return all entities of a type."""
         return {one["entityUrn"] for one in self.proposals if one["entityType"] == entity_type}

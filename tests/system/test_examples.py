@@ -69,6 +69,7 @@ def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: 
         for urn in (task_job("launchers_lineage", name), spark_job("launchers_lineage", name)):
             job = catalogue.one(urn, "dataJobInputOutput")
             assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
+    assert catalogue.have_both_sources == [True, True]
     assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
 
 

@@ -26,11 +26,13 @@ def test_dags_that_run_one_script_keep_each_others_edges(
         folder.mkdir()
         (folder / "in.csv").write_text("id,name\n1,a\n")
         shutil.copyfile(JOBS / "copy_csv.py", folder / "main.py")
-        run = airflow_home.dags_test(dag_id, folder, {"datahub_file": file_connection(tmp_path)})
+        connections, policy = {"datahub_file": file_connection(tmp_path)}, "SparkSubmitOperator"
+        run = airflow_home.dags_test(dag_id, folder, connections, AIRFLOW__SPARK_DATAHUB__AUTO=policy)
         assert run.succeeded, run.output
 
     catalogue = Catalogue.of_file(sink_in(tmp_path))
     catalogue.assert_strict()
+    assert catalogue.have_both_sources == [True] * len(dag_ids)
     stored = stored_edges(catalogue.proposals)
     jobs = {dag_id: spark_job(dag_id, "load", application) for dag_id in dag_ids}
     assert {*jobs.values()} == {urn for urn in stored if ":(spark," in urn}

@@ -1,6 +1,8 @@
-"""Three DAGs that run one script, and two with a ``main.py`` of their own."""
+"""Three DAGs that run one script, the last by the policy alone, and two with a ``main.py`` of their own."""
 
 from __future__ import annotations
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_spark_datahub.operators.child_spark import BashDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -10,7 +12,8 @@ FOLDER = data_folder()
 
 for number in (1, 2, 3):
     with system_dag(f"ingest_{number}"):
-        SparkSubmitDatahubOperator(
+        operator = SparkSubmitOperator if number == 3 else SparkSubmitDatahubOperator
+        operator(
             task_id="load",
             name=f"ingest_{number}",
             application=str(JOBS / "copy_csv.py"),
