@@ -23,6 +23,7 @@ _COMMANDS = {
     "doctor": ("doctor", "Check everything that lineage needs."),
     "warm": ("warm", "Write archives of Java classes: Spark starts faster."),
     "backfill": ("backfill", "Convert an archive of events with Spark, and deliver it."),
+    "reconcile": ("reconcile", "Find tables that DataHub knows under other names."),
     "pending": ("outbox", "List the entries that are pending or quarantined."),
     "emit": ("outbox", "Deliver the pending entries of the outbox."),
     "requeue": ("outbox", "Make quarantined entries pending again."),

@@ -25,6 +25,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .aspects import patched_edges, retractions
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
+    from .datasets import DatasetNamer
     from .diagnostics import Diagnostics
     from .events import DatasetId, EventError, as_object, parse_time_ms
     from .facets.run import DataInterval, RunType
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from .runs.coalesce import Ending, JobLineage
     from .runs.lineage import JobDataset
     from .setting_names import SettingsError
-    from .settings import LineageSettings
+    from .settings import LineageSettings, dataset_parts
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "aspects": "patched_edges retractions",
             "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
+            "datasets": "DatasetNamer",
             "diagnostics": "Diagnostics",
             "events": "DatasetId EventError as_object parse_time_ms",
             "facets.run": "DataInterval RunType",
@@ -49,7 +51,7 @@ else:
             "runs.coalesce": "Ending JobLineage",
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",
-            "settings": "LineageSettings",
+            "settings": "LineageSettings dataset_parts",
             "interruption": "OutOfTimeError time_limit",
         },
     )

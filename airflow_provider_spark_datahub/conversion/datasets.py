@@ -11,7 +11,7 @@ from itertools import product
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.redaction import redact_url
-from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec
+from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec, dataset_parts
 
 # Scheme of a path → DataHub platform.
 _PATH_PLATFORMS = {
@@ -45,6 +45,19 @@ class DatasetName:
     def __hash__(self) -> int:
         """Hash the URN, whose hash Python keeps: names are the keys of many caches."""
         return hash(self.urn)
+
+    @classmethod
+    def of_urn(cls, urn: str) -> DatasetName:
+        """Return the name of a dataset whose URN another source made.
+
+        :raises ValueError: if it is not the URN of a dataset.
+        """
+        parts = dataset_parts(urn)
+        if parts is None:
+            raise ValueError(f"{urn!r} is not the URN of a dataset")
+        name = cls(*parts)
+        object.__setattr__(name, "urn", urn)
+        return name
 
     @property
     def full_name(self) -> str:
@@ -156,6 +169,7 @@ class DatasetNamer:
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
         self._plain_name = _plain_names(settings).name
+        self._others = settings.dataset_urns
         # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
         self._by_location: dict[str, DatasetName] = {}
@@ -194,6 +208,8 @@ class DatasetNamer:
         if plain is None or not plain.name:
             return "it has no name"
         name = self._by_location.get(plain.urn, plain)
+        if (other := self._others.get(name.urn)) is not None:
+            return DatasetName.of_urn(other)
         if urns.is_too_long(name.urn):
             return f"its URN is longer than {urns.MAX_URN_BYTES} bytes, which DataHub drops"
         return name

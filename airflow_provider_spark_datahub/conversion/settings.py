@@ -168,6 +168,22 @@ def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
     )
 
 
+_DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:(?P<platform>[^,()]+),(?P<name>.+),(?P<env>[A-Z_]+)\)")
+
+
+def dataset_parts(urn: str) -> tuple[str, str, str] | None:
+    """Return platform, encoded name and environment of a dataset's URN; ``None`` for any other text."""
+    found = _DATASET.fullmatch(urn)
+    return (found["platform"], found["name"], found["env"]) if found is not None else None
+
+
+def _dataset_urns(name: str, value: object) -> dict[str, str]:
+    found = _text_map(name, _from_json(name, value))
+    if wrong := next((urn for pair in found.items() for urn in pair if dataset_parts(urn) is None), None):
+        raise SettingsError(f"{name} has {wrong!r}, want URNs of datasets")
+    return found
+
+
 def _namespaces(name: str, value: object) -> dict[str, PathSpec]:
     """Read ``{namespace: {"env": …, "platform_instance": …}}``."""
     value = _from_json(name, value)
@@ -265,6 +281,9 @@ class LineageSettings:
     lower_case_dataset_urns: bool = _setting(False, "lower-case the names of datasets")
     default_schemas: Mapping[str, str] = _setting(
         {"postgres": "public", "mssql": "dbo"}, "schema of database tables that are named without one, by platform"
+    )
+    dataset_urns: Mapping[str, str] = _setting(
+        {}, "URNs that datasets get in place of their own, as reconcile writes them", _dataset_urns
     )
     namespaces: Mapping[str, PathSpec] = _setting(
         {}, "platform instance and environment of datasets, by OpenLineage namespace or Glue ARN", _namespaces

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .connection import ConnectionParts
     from .deadline import Deadline, run_with_deadline, step_at_leisure, step_in_time, watched_disks
     from .failure import OutageNotes
+    from .reconciliation import reconcile
     from .sink import CheckResult, CheckStatus, Delivery, OutboxItem, RawEvent, Rejection, Sink, SinkSettingsError
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -21,6 +22,7 @@ else:
             "connection": "ConnectionParts",
             "deadline": "Deadline run_with_deadline step_at_leisure step_in_time watched_disks",
             "failure": "OutageNotes",
+            "reconciliation": "reconcile",
             "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
         },
     )

@@ -218,7 +218,9 @@ class GmsStandIn(AnsweringServer):
             yield {"urn": urn, **{name: {"value": value} for name, value in held.items() if value is not None}}
 
     def _graphql(self, content: Any) -> Answer:
-        """Answer ``scrollAcrossLineage`` with the neighbours of a DataJob, whatever fields the query names."""
+        """Answer ``scrollAcrossEntities`` with datasets, ``scrollAcrossLineage`` with the neighbours of a job."""
+        if "scrollAcrossEntities(" in content.get("query", ""):
+            return self._datasets(content["variables"])
         wanted = content.get("variables", {}).get("input", {})
         if "scrollAcrossLineage(input: $input)" not in content.get("query", ""):
             return Answer(200, {"errors": [{"message": "the stand-in knows scrollAcrossLineage alone"}]})
@@ -229,6 +231,15 @@ class GmsStandIn(AnsweringServer):
             for edge in edges.get(side, ())
         ]
         return Answer(200, {"data": {"scrollAcrossLineage": {"nextScrollId": None, "searchResults": found}}})
+
+    def _datasets(self, variables: Any) -> Answer:
+        with self._lock:
+            urns = [*dict.fromkeys(each["entityUrn"] for each in self.stored if each["entityType"] == "dataset")]
+        begin = int(variables["scrollId"] or 0)
+        end = begin + variables["batchSize"]
+        found = [{"entity": {"urn": urn}, "extraProperties": []} for urn in urns[begin:end]]
+        page = {"nextScrollId": str(end) if end < len(urns) else None, "searchResults": found}
+        return Answer(200, {"data": {"scrollAcrossEntities": page}})
 
     def _read(self, request: Request) -> Answer:
         url = urllib.parse.urlsplit(request.path)

@@ -271,9 +271,8 @@ class Lineage(msgspec.Struct, gc=False):
         elif planned is not None:
             edges.add_properties(lineage, properties_of_sources)
         if planned is not None:
-            only_planned = tuple(edges.only_planned(reported, lineage, planned))
-            diagnostics.sources = {**edges.add_sources(lineage, planned), LEFT_OUT: len(only_planned)}
-            diagnostics.rejected_edges += only_planned if settings.capture_evidence else ()
+            left_out = edges.add_plans(reported, lineage, planned, diagnostics)
+            diagnostics.rejected_edges += left_out if settings.capture_evidence else ()
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
@@ -437,8 +436,13 @@ class _Edges:
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
 
-    def add_sources(self, lineage: Lineage, planned: PlannedDatasets) -> Counter[str]:
-        """Add to each edge whether plans name it, too, and return the number of edges of each source."""
+    def add_plans(
+        self, reported: Iterable[RunState], lineage: Lineage, planned: PlannedDatasets, diagnostics: Diagnostics
+    ) -> tuple[RejectedEdge, ...]:
+        """Add to each edge whether plans name it, too, and count the edges of each source.
+
+        :returns: the datasets that only plans name, and that are not edges.
+        """
         counts = Counter[str]()
         for datasets, named in zip((lineage.inputs, lineage.outputs), planned, strict=True):
             of_plans = self._by_name(named)
@@ -447,9 +451,11 @@ class _Edges:
                 source = BOTH if source == EVENT and urn in of_plans else source
                 dataset.edge_properties = {**dataset.edge_properties, "source": source}
                 counts[source] += 1
-        return counts
+        left_out = tuple(self._only_planned(reported, lineage, planned))
+        diagnostics.sources = {**counts, LEFT_OUT: len(left_out)}
+        return left_out
 
-    def only_planned(
+    def _only_planned(
         self, reported: Iterable[RunState], lineage: Lineage, planned: PlannedDatasets
     ) -> Iterator[RejectedEdge]:
         """Yield the datasets that plans name, but no event and no edge: events are believed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
@@ -15,6 +16,7 @@ from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset
     from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 
 _GMS_PORT, _WEB_PORT = 8080, 9002
@@ -97,6 +99,15 @@ class RestSink(BatchSink):
         found = "does not have it" if held is None else f"has another content: {shorten(str(held))}"
         advice = "is another GMS, or an outdated replica of its database, behind this address?"
         return CheckResult("reading", CheckStatus.BAD, f"DataHub acknowledged {what}, and {found}", advice)
+
+    def datasets(self) -> Iterator[HeldDataset]:
+        """Yield the datasets that DataHub has.
+
+        :raises SinkSettingsError: if DataHub does not answer as it should.
+        """
+        from airflow_provider_spark_datahub.delivery.sinks.rest_datasets import read_datasets
+
+        return read_datasets(self._settings)
 
     def open_client(self, deadline: Deadline) -> GmsClient:
         """Return a client of GMS."""

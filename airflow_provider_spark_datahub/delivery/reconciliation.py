@@ -1,0 +1,123 @@
+"""Finds the datasets of DataHub that are tables which conversion names otherwise (``spark-datahub reconcile``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, LineageSettings, dataset_parts
+
+_CATALOGS = frozenset({"hive", "glue", "iceberg", "delta-lake", "unity-catalog", "databricks", "presto-on-hive"})
+"""Platforms under which ingestion sources describe one table of a metastore."""
+_LEAST_PARTS = 2
+
+
+class HeldDataset(NamedTuple):
+    """Dataset that DataHub has.
+
+    :param is_ghost: only lineage created it: no ingestion source has described it.
+    :param location: address of the table's files, if its source says it.
+    """
+
+    urn: str
+    is_ghost: bool
+    location: str = ""
+
+
+class Reconciliation(NamedTuple):
+    """Datasets that conversion names otherwise than other sources of DataHub.
+
+    :param same: for each of ours, the one dataset that is the same table.
+    :param ambiguous: for each of ours, several that may be.
+    :param ghosts: those of ours that no other source describes, under any name.
+    """
+
+    same: dict[str, str]
+    ambiguous: dict[str, tuple[str, ...]]
+    ghosts: tuple[str, ...]
+
+
+class _Name(NamedTuple):
+    """Parts of a URN that names of one table have in common, whatever their case.
+
+    :param family: the platform; one for all catalogues.
+    :param parts: of a table's name, or the path alone.
+    """
+
+    family: str
+    env: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, urn: str, schemas: Mapping[str, str]) -> _Name | None:
+        """Return the name; ``None`` if it is not the URN of a dataset."""
+        found = dataset_parts(urn)
+        if found is None:
+            return None
+        platform, name, env = found
+        family = "catalog" if platform in _CATALOGS else platform
+        if "/" in name:
+            return cls(platform, env, (name.casefold().strip("/"),))
+        parts = [part for part in name.casefold().split(".") if part]
+        if len(parts) > _LEAST_PARTS and parts[-2] == schemas.get(platform):
+            del parts[-2]
+        return cls(family, env, tuple(parts))
+
+    def is_same(self, other: _Name) -> bool:
+        """Return whether both name one table: one may have an instance or a catalogue in front."""
+        least = min(len(self.parts), len(other.parts))
+        enough = least >= _LEAST_PARTS or len(self.parts) == len(other.parts)
+        if self.family == "catalog":
+            least = min(least, _LEAST_PARTS)
+        return self[:2] == other[:2] and enough and self.parts[-least:] == other.parts[-least:]
+
+
+def reconcile(ours: Iterable[str], held: Iterable[HeldDataset], settings: LineageSettings) -> Reconciliation:
+    """Compare the URNs of our lineage with the datasets that DataHub has.
+
+    :param settings: those that gave ours their names.
+    """
+    index = _Index(held, settings)
+    result = Reconciliation({}, {}, ())
+    ghosts = []
+    for urn in dict.fromkeys(ours):
+        if urn in index.described:
+            continue
+        match tuple(dict.fromkeys(index.same_as(urn))):
+            case ():
+                ghosts.append(urn)
+            case (other,):
+                result.same[urn] = other
+            case several:
+                result.ambiguous[urn] = several
+    return result._replace(ghosts=tuple(ghosts))
+
+
+class _Index:
+    """Datasets that other sources describe, by the ends of their names and by their places."""
+
+    def __init__(self, held: Iterable[HeldDataset], settings: LineageSettings) -> None:
+        self._schemas = settings.default_schemas
+        self.described: set[str] = set()
+        self._by_end: dict[tuple[str, str], list[tuple[_Name, str]]] = {}
+        self._by_place: dict[str, list[str]] = {}
+        namer = DatasetNamer(settings, {})
+        for dataset in held:
+            if dataset.is_ghost or (name := _Name.of(dataset.urn, self._schemas)) is None:
+                continue
+            self.described.add(dataset.urn)
+            self._by_end.setdefault((name.family, name.parts[-1]), []).append((name, dataset.urn))
+            scheme, separator, rest = dataset.location.partition("://")
+            authority, slash, path = rest.partition("/")
+            place = namer.urn(DatasetId(f"{scheme}://{authority}", slash + path)) if separator else None
+            if place is not None:
+                self._by_place.setdefault(place.casefold(), []).append(dataset.urn)
+
+    def same_as(self, urn: str) -> Iterator[str]:
+        name = _Name.of(urn, self._schemas)
+        if name is None:
+            return
+        yield from self._by_place.get(urn.casefold(), ())
+        for other, found in self._by_end.get((name.family, name.parts[-1]), ()):
+            if name.is_same(other):
+                yield found
