@@ -130,6 +130,7 @@ def write_durably(
     sync: bool = True,
     access: FileAccess = _UMASK_ACCESS,
     rename: Callable[[str, str], None] | None = None,
+    mark: str = "",
 ) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
@@ -138,10 +139,11 @@ def write_durably(
     :param sync: False if a crash of the machine may lose or damage the file.
     :param access: of the file, and of folders that are made; by default, what the umask gives.
     :param rename: puts the finished file into its place; ``None`` for ``os.replace``.
+    :param mark: part of the unfinished file's name.
     :raises OSError: if the disk is full, the folder is read-only ...; ``path`` is unchanged.
     """
     folder = os.path.dirname(path) or os.curdir
-    draft = os.path.join(folder, f".{secrets.token_hex(8)}.draft")
+    draft = os.path.join(folder, f".{secrets.token_hex(8)}{mark}.draft")
     renamed = False
     try:
         descriptor = _created(draft, access, sync=sync)

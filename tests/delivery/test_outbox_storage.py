@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +20,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline, deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
     Lease,
     LocalStorage,
     ObjectStorage,
@@ -100,6 +103,36 @@ def test_drafts_are_not_listed(tmp_path: Path) -> None:
     storage.write("a/1", [b""])
     (tmp_path / "a/.0123.draft").write_text("half")
     assert storage.stored("a") == {"a/1": 0}
+
+
+def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -> None:
+    """A draft of a living writer stays, and counts for the limit; of another machine, until it is an hour old."""
+    outbox = Outbox(LocalStorage(tmp_path))
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage\n"
+        "def chunks():\n"
+        "    yield bytes(3_000_000); print(flush=True); sys.stdin.read(); os.kill(os.getpid(), 9)\n"
+        "LocalStorage(Path(sys.argv[1])).write('pending/a/1', chunks())"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (draft,) = tmp_path.glob("pending/a/.*.draft")
+        outbox.usage.measure()
+        assert outbox.usage.measure().bytes == draft.stat().st_size > 0
+        writer.communicate()
+    others = tmp_path / "pending/b/.0123456789abcdef.0123456789ab-1-1.draft"
+    others.parent.mkdir()
+    others.write_bytes(b"half")
+    (tmp_path / "pending/empty").mkdir()
+    Drain(outbox, lambda _: (None, None)).run()
+    assert sorted(path.name for path in tmp_path.glob("pending/*")) == ["b", "empty"]
+    for path in (others, tmp_path / "pending/empty"):
+        os.utime(path, (1, 1))
+    Drain(outbox, lambda _: (None, None)).run()
+    assert list(tmp_path.glob("pending/*")) == []
 
 
 def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Outbox, Overflow, lease, storage
+from airflow_provider_spark_datahub.delivery.outbox.processes import machine_digest
 from tests.delivery.outboxes import MemoryStorage, key
 from tests.delivery.samples import upserts
 
@@ -149,7 +150,7 @@ class World:
             patched.setattr(os, name, self._slow(getattr(os, name) if name != "fsync" else lambda _: None))
         patched.setattr(storage, "step_in_time", self.step_in_time)
         patched.setattr(storage._Rename, "wait_for_older", _refuse_to_wait)
-        this = classmethod(lambda cls: cls(lease._machine(), self.current.number, 1))
+        this = classmethod(lambda cls: cls(machine_digest(), self.current.number, 1))
         patched.setattr(lease._Owner, "this", this)
         patched.setattr(lease, "is_gone", lambda _, number, *__: self.process(number) is None)
 

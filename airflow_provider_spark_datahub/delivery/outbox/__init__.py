@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from .drain import Drain, DrainLimits, deliver_in_order
     from .entries import AttemptRecord, Entry, Outbox, OutboxLimits, OutboxRecords
     from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
-    from .lease import Lease, Overflow, is_gone, machine, process_start
+    from .lease import Lease, Overflow
+    from .processes import is_gone, machine, process_start
     from .receipts import EdgeRecord, EdgeRecords, ListenerFailures, outdated_edges
     from .storage import LocalStorage, ObjectStorage, OutboxError
 else:
@@ -20,7 +21,8 @@ else:
             "drain": "Drain DrainLimits deliver_in_order",
             "entries": "AttemptRecord Entry Outbox OutboxLimits OutboxRecords",
             "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
-            "lease": "Lease Overflow is_gone machine process_start",
+            "lease": "Lease Overflow",
+            "processes": "is_gone machine process_start",
             "receipts": "EdgeRecord EdgeRecords ListenerFailures outdated_edges",
             "storage": "LocalStorage ObjectStorage OutboxError",
         },

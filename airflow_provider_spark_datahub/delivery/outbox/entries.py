@@ -415,6 +415,7 @@ class OutboxUsage:
         pending = self._storage.stored(Folder.PENDING)
         size = sum(pending.values())
         size += sum(sum(self._storage.stored(folder).values()) for folder in (Folder.QUARANTINED, Folder.CORRUPT))
+        size += self._storage.remove_drafts()
         made_ms = [name.created_ms for path in pending if (name := EntryName.parse(path)) is not None]
         usage = _Usage(size, min([measured_ms, *made_ms]), measured_ms, time.monotonic() - started)
         self._write(usage)

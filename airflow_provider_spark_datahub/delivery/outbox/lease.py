@@ -9,14 +9,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -31,62 +28,12 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     seal,
     unseal,
 )
+from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, machine_digest, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxStorage
 from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
 from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
-
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_CGROUP = Path("/proc/self/cgroup")
-_MOUNTS = Path("/proc/self/mountinfo")
-
-
-@cache
-def machine() -> str:
-    """Return a name of this machine within which process ids are unique.
-
-    The host's name alone is not enough: containers of different hosts may share it. On Linux, the boot id differs.
-    """
-    namespace = ""
-    with suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (not a path)
-    container = re.search(r"[0-9a-f]{64}", _text(_CGROUP)) or re.search(r"[0-9a-f]{64}(?=/hostname)", _text(_MOUNTS))
-    parts = (socket.gethostname(), namespace, _text(_BOOT_ID).strip(), container[0][:12] if container else "")
-    return " ".join(part for part in parts if part)
-
-
-def process_start(process: int) -> int | None:
-    """Return when a process of this machine started, in ticks since the boot; ``None`` if that is not known."""
-    # The second field, the command in parentheses, may contain anything.
-    fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def is_gone(on: str, process: int, started: int | None = None) -> bool:
-    """Return whether a process has ended; False if it is on another machine, which cannot be known from here.
-
-    :param on: its :func:`machine`.
-    :param started: its :func:`process_start`, if it is known: another process may have its number now.
-    """
-    if on != machine():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass
-    now = process_start(process) if started is not None else None
-    return now is not None and now != started
 
 
 _MOST_SECONDS = 3_600.0
@@ -357,17 +304,17 @@ class _Owner(msgspec.Struct, frozen=True):
     @classmethod
     def this(cls) -> _Owner:
         """Return this process."""
-        return cls(_machine(), os.getpid(), process_start(os.getpid()) or 0)
+        return cls(machine_digest(), os.getpid(), process_start(os.getpid()) or 0)
 
     @classmethod
     def nobody(cls) -> _Owner:
         """Return the owner of a record on which no process works."""
-        return cls(_machine(), 0, 0)
+        return cls(machine_digest(), 0, 0)
 
     @property
     def is_gone(self) -> bool:
         """Return whether the process has ended, on this machine, or gave the record up."""
-        if self.machine != _machine():
+        if self.machine != machine_digest():
             return False
         return self.process == 0 or is_gone(machine(), self.process, self.started or None)
 
@@ -518,7 +465,3 @@ class NoOverflow(Overflow):
 
     def _listed(self) -> list[tuple[EntryName, _Owner]]:
         return []
-
-
-def _machine() -> str:
-    return hashlib.sha256(machine().encode()).hexdigest()[:12]

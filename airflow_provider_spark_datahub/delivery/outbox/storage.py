@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_at_leisure, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
+from airflow_provider_spark_datahub.delivery.outbox.processes import is_of_nobody, mark
 from airflow_provider_spark_datahub.files import (
     PRIVATE_ACCESS,
     FileAccess,
@@ -147,12 +150,19 @@ class OutboxStorage(ABC):
     def remove(self, name: str) -> None:
         """Remove an object if it exists. A crash of the machine may bring it back."""
 
+    def remove_drafts(self) -> int:
+        """Remove what killed writers left, as the listings since the last call show; return the bytes of the rest."""
+        return 0
+
     def move(self, name: str, target: str) -> None:
         """Move an object; a crash on the way leaves it in both places."""
         self.write(target, [self.read(name)])
         self.remove(name)
 
 
+_DRAFT = re.compile(r"\.([0-9a-f]{12}-[0-9]{1,10}-[0-9]{1,20})\.draft$")
+_OLD_DRAFT_MS = 3_600_000
+"""Age of a draft that nobody works on any more, wherever that may be: each write has a much shorter deadline."""
 _DEPTH = 1
 """Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
@@ -187,6 +197,8 @@ class LocalStorage(OutboxStorage):
         self._access = access
         # Text, since making a Path takes longer than most system calls.
         self._root = os.fspath(root)
+        self._drafts = set[str]()
+        """Unfinished files and empty folders, as the latest listings say."""
         self._regular = frozenset[str]()
         """Regular files, as the latest listing of names says."""
 
@@ -241,15 +253,40 @@ class LocalStorage(OutboxStorage):
 
     def _list(self, folder: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
         """Return the files and the folders in a folder."""
-        found, folders = [], []
+        found, folders, is_empty = [], [], True
         # Another process may settle a folder's entries during the listing, so that the folder is gone.
         with suppress(FileNotFoundError), os.scandir(f"{self._root}/{folder}") as listing:
             for child in listing:
+                is_empty = False
                 if child.is_dir(follow_symlinks=False):
                     folders.append(f"{folder}/{child.name}")
                 elif not child.name.startswith("."):
                     found.append((f"{folder}/{child.name}", child))
+                elif child.name.endswith(".draft"):
+                    self._drafts.add(f"{folder}/{child.name}")
+            if is_empty:
+                self._drafts.add(folder)
         return found, folders
+
+    @_in_time
+    def remove_drafts(self) -> int:
+        """Remove drafts whose process has ended; of other machines, and empty folders, those older than an hour."""
+        with suppress(OSError):
+            self._list("")
+        drafts, self._drafts, size = self._drafts, set(), 0
+        for path in (f"{self._root}/{name}" for name in drafts):
+            with suppress(OSError):
+                status, marked = os.stat(path, follow_symlinks=False), _DRAFT.search(path)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                is_old = self.now_ms() - status.st_mtime * 1000 > _OLD_DRAFT_MS
+                if not (is_old or (marked and is_of_nobody(marked[1]))):
+                    size += 0 if is_folder else status.st_size
+                elif is_folder:
+                    os.rmdir(path)
+                else:
+                    os.unlink(path)
+                    self._remove_empty_folders(path)
+        return size
 
     @_in_time
     def modified_ms(self, name: str) -> int | None:
@@ -286,7 +323,7 @@ class LocalStorage(OutboxStorage):
     @_in_time
     def _write(self, path: str, chunks: Iterable[bytes], rename: _Rename, *, sync: bool) -> None:
         rename.wait_for_older(path)
-        write_durably(path, chunks, sync=sync, access=self._access, rename=rename)
+        write_durably(path, chunks, sync=sync, access=self._access, rename=rename, mark=f".{mark()}")
 
     def _check_reserve(self, share: float) -> None:
         with suppress(FileNotFoundError):  # the first object makes the folder
