@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import IO, TYPE_CHECKING, cast
 
 from airflow_provider_spark_datahub.capture.event_lines import BYTE_ORDER_MARK, CollectLimits
@@ -51,6 +51,9 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 _BUFFER_BYTES = 128 * 1024
 # A block of 128 KB may be compressed to 4 bytes: at most 16 MB come from one chunk.
 _COMPRESSED_BYTES = 512
+_MOST_EXPANSION, _EXPANDED_BYTES = 500, 8 * 1024 * 1024
+"""How many times its size the content of a compressed file may have, and from which size of the content on. Each event
+has an id and times of its own, which do not compress, so that events are far below."""
 
 
 class DamagedFileError(OSError):
@@ -95,10 +98,8 @@ def _check_length(line: bytes, limit: int, offset: int) -> None:
 
 def _decompressed(name: str, stream: IO[bytes]) -> IO[bytes] | io.BufferedReader:
     if name.endswith(".gz"):
-        return _whole(_decompressed_gzip(stream))
-    if name.endswith((".zst", ".zstd")):
-        return _whole(decompressed_zstd(stream))
-    return stream
+        return _whole(_decompressed_gzip, stream)
+    return _whole(decompressed_zstd, stream) if name.endswith((".zst", ".zstd")) else stream
 
 
 def decompressed(stream: IO[bytes]) -> io.BufferedReader:
@@ -112,23 +113,48 @@ def decompressed(stream: IO[bytes]) -> io.BufferedReader:
     stored = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
     first = stored.peek(len(_ZSTD))
     if first.startswith(_GZIP):
-        return _whole(_decompressed_gzip(stored), stored)
-    return _whole(decompressed_zstd(stored), stored) if first.startswith(_ZSTD) else stored
+        return _whole(_decompressed_gzip, stored, close=True)
+    return _whole(decompressed_zstd, stored, close=True) if first.startswith(_ZSTD) else stored
 
 
-def _whole(chunks: Generator[bytes], stored: IO[bytes] | None = None) -> io.BufferedReader:
-    """Return the file of these chunks; reading raises :class:`DamagedFileError` if it is cut off.
+class _Counted(io.RawIOBase):
+    """Compressed file that is read in small pieces, which are counted."""
 
-    :param stored: the file to close after its last chunk.
+    def __init__(self, stored: IO[bytes]) -> None:
+        super().__init__()
+        self._stored = stored
+        self.size = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return some of the next bytes."""
+        piece = self._stored.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
+        self.size += len(piece)
+        return piece
+
+
+_PIECE_BYTES = 4096
+
+
+def _whole(
+    decompress: Callable[[IO[bytes]], Iterator[bytes]], stored: IO[bytes], *, close: bool = False
+) -> io.BufferedReader:
+    """Return the content of a file; reading raises :class:`DamagedFileError` if it is cut off, or expands too much.
+
+    :param close: close the file after its last chunk.
     """
 
     def checked() -> Generator[bytes]:
+        compressed, size = _Counted(stored), 0
         try:
-            yield from chunks
+            for chunk in decompress(cast("IO[bytes]", compressed)):
+                yield chunk
+                size += len(chunk)
+                if size > max(_EXPANDED_BYTES, _MOST_EXPANSION * compressed.size):
+                    raise DamagedFileError(f"the compressed file expands to more than {_MOST_EXPANSION} times its size")
         except EOFError as error:
             raise DamagedFileError("the compressed file is cut off") from error
         finally:
-            if stored is not None:
+            if close:
                 stored.close()
 
     return io.BufferedReader(ChunkStream(checked()), _BUFFER_BYTES)

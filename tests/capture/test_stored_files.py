@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from typing import IO
 
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture import DamagedFileError, read_lines
+from airflow_provider_spark_datahub.capture import (
+    CollectedEvents,
+    DamagedFileError,
+    checked_text,
+    decompressed,
+    read_lines,
+    stored_files,
+)
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
+from tests.operators.tries import CORPUS
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
 CONTENT = b"".join(LINES)
@@ -76,6 +85,26 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: by
 )
 def test_a_broken_file_is_refused_with_its_reason(name: str, content: bytes, reason: str) -> None:
     assert reason in damage(name, content)[1].reason
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
+def test_a_bomb_is_not_read_to_its_end(packed: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event before it is kept, and so are many events of one kind."""
+    monkeypatch.setattr(stored_files, "_EXPANDED_BYTES", 128 * 1024)
+    events = CollectedEvents(Packed(packed(b'{"a": 1}\n' + b"\n" * 10**6)), checked_text())
+    assert list(events) == [b'{"a": 1}']
+    assert "expands to more than 500 times its size" in events.report.sentence
+    line = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[0]
+    many = b"".join(line.replace(b'"runId":"', b'"runId":"%x' % number**9, 1) + b"\n" for number in range(10_000))
+    assert len(list(CollectedEvents(Packed(packed(many)), checked_text()))) == 10_000
+
+
+class Packed:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def open(self, _: str, /) -> IO[bytes]:
+        return decompressed(io.BytesIO(self.content))
 
 
 def test_a_line_beyond_the_limit_ends_the_reading() -> None:

@@ -227,6 +227,21 @@ def test_a_request_too_large_for_a_proxy_is_halved(gms: GmsStandIn) -> None:
     assert [request.method for request in gms.requests] == ["POST", "GET", "POST", "POST"]
 
 
+def test_an_aspect_that_gms_cannot_read_is_rejected_before_it_is_sent(
+    gms: GmsStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DataHub's own limit of 16,000,000 characters (Constants.MAX_JACKSON_STRING_SIZE), the JSON around it included."""
+    around = len(upsert("a", title="é").value) - 1
+    proposals = [upsert("a", title="é" * (16_000_000 - around)), upsert("b", title="é" * (16_000_001 - around))]
+    assert [len(proposal.value) for proposal in proposals] == [16_000_000, 16_000_001]
+    delivery = sink_of(gms.url).deliver(proposals, Deadline.after(60))
+    (rejected,) = delivery.rejected
+    assert (delivery.delivered, rejected.item, delivery.pending) == (1, proposals[1], ())
+    assert "it has 16000001 characters" in rejected.reason
+    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "20000000")
+    assert sink_of(gms.url).deliver(proposals, Deadline.after(60)).delivered == 2
+
+
 @pytest.mark.parametrize("body", ["no object", ["a", "list"], 7, {"message": None}])
 def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> None:
     gms.fail_next(500, body=body)

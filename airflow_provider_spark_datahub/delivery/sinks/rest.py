@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from airflow_provider_spark_datahub.conversion import Proposal, as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
-from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus
+from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, DeliveryRecord
 from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _GMS_PORT, _WEB_PORT = 8080, 9002
 """Of DataHub's containers."""
 _READ_AGAIN_SECONDS = 0.5
+_LONGEST_ASPECT = 16_000_000
+"""Characters of a text in JSON that GMS reads, unless the variable below raises it, there and here."""
+_LONGEST_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 _ADDRESS = (
     "if DataHub runs, give GMS's own URL as the connection's host: http://gms:8080, or "
     "https://datahub.example/api/gms. While it is down, tasks keep their lineage in the outbox"
@@ -44,6 +48,16 @@ class RestSink(BatchSink):
     def __init__(self, settings: RestSettings, *, backoff: Backoff | None = None) -> None:
         super().__init__(backoff, settings.retry_max_times)
         self._settings = settings
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        """Send batch after batch, without aspects that GMS cannot read, or could not read back from its database."""
+        given = os.environ.get(_LONGEST_VARIABLE, "")
+        most = max(_LONGEST_ASPECT, int(given) if given.isdecimal() else 0)
+        for number, item in record.pending():
+            if (item.line is None or len(item.line) > most) and (size := len(item.value)) > most:
+                reason = f"it has {size} characters, and DataHub reads {most} ({_LONGEST_VARIABLE})"
+                record.reject((number, item), reason)
+        super().send(record, deadline)
 
     def describe(self) -> str:
         """Return ``DataHub at URL``."""
