@@ -2,9 +2,10 @@
 
     python benchmarks/event_size.py     # CPU, memory and checks of the time, for n and 2 n
 
-Shapes: ``inputs`` of one run; ``columns`` of one output, with ten inputs each; ``files`` that only column lineage
-names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``: files that are
-one dataset by ``file_partition_regexp``; ``generations`` of one table, created and dropped again and again.
+Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each; ``files`` that only
+column lineage names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``:
+files that are one dataset by ``file_partition_regexp``; ``generations`` of one table, created and dropped again and
+again.
 """
 
 from __future__ import annotations
@@ -58,6 +59,13 @@ def inputs(count: int) -> Iterator[bytes]:
     yield event(1, "COMPLETE", [dataset(f"/lake/t{index}") for index in range(count)], [dataset("/lake/out")])
 
 
+def outputs(count: int) -> Iterator[bytes]:
+    """Yield one event with so many outputs, each with a schema of 45 columns."""
+    schema = {"fields": [{"name": f"a_column_{index}", "type": "string"} for index in range(45)]}
+    tables = [dataset(f"/lake/t{index}", schema=schema) for index in range(count)]
+    yield event(1, "COMPLETE", [dataset("/lake/in")], tables)
+
+
 def columns(count: int) -> Iterator[bytes]:
     """Yield one event with so many output columns, each of ten inputs."""
     names = [f"/lake/t{index}" for index in range(10)]
@@ -95,6 +103,7 @@ def generations(count: int) -> Iterator[bytes]:
 
 SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
     "inputs": (inputs, 50_000),
+    "outputs": (outputs, 50_000),
     "columns": (columns, 50_000),
     "files": (files, 10_000),
     "listings": (listings, 10_000),

@@ -177,7 +177,10 @@ def _operation(operation: Operation) -> Proposal:
         "lastUpdatedTimestamp": operation.time_ms,
         **{key: value for key, value in optional.items() if value is not None},
     }
-    return Proposal("dataset", operation.dataset, "operation", aspect)
+    try:
+        return Proposal.of_texts("dataset", operation.dataset, "operation", aspect)
+    except UnicodeEncodeError:
+        return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
 def _job_edges(job: JobLineage, urn: str, time_ms: int | None, *, patch: bool) -> list[Proposal]:

@@ -257,6 +257,7 @@ class Converter:
         :param known_until_ms: up to when there are no more events of these runs, if that is later than the last event.
         """
         self._add_logged_applications()
+        self._fold.forget_last()
         sessions = self._hive_sessions(known_until_ms)
         jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
         return replace(self._with_jobs(jobs), sessions=sessions)

@@ -10,7 +10,6 @@ from itertools import product
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
-from airflow_provider_spark_datahub.conversion.redaction import redact_url
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec, dataset_parts
 
 # Scheme of a path → DataHub platform.
@@ -24,7 +23,7 @@ _PATH_PLATFORMS = {
 FALLBACK_PLATFORM = "hdfs"
 """Platform of paths whose scheme is missing or unknown."""
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
-_REMEMBERED = 4096
+_REMEMBERED, _MOST_NAMES = 4096, 128 * 1024
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 
@@ -172,6 +171,8 @@ class DatasetNamer:
         self._others = settings.dataset_urns
         # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
+        # Equal names are kept once.
+        self._names: dict[str, DatasetName] = {}
         self._by_location: dict[str, DatasetName] = {}
         for dataset, table in symlinks.items():
             location, name = self._plain_name(dataset), self._plain_name(table)
@@ -198,9 +199,13 @@ class DatasetNamer:
         try:
             return self._cache[dataset]
         except KeyError:
-            if len(self._cache) >= _REMEMBERED:
+            if len(self._cache) >= _MOST_NAMES:
                 self._cache.clear()
-            name = self._cache[dataset] = self._resolve(dataset)
+                self._names.clear()
+            name = self._resolve(dataset)
+            if type(name) is DatasetName:
+                name = self._names.setdefault(name.urn, name)
+            self._cache[dataset] = name
             return name
 
     def _resolve(self, dataset: DatasetId) -> DatasetName | str:
@@ -232,7 +237,7 @@ class _PlainNames:
         # jdbc:h2://x is a URI of the scheme jdbc.
         scheme = namespace.partition(":")[0]
         if scheme in _PATH_PLATFORMS:
-            return self._of_uri(_join(redact_url(namespace), name))
+            return self._of_uri(_join(namespace, name))
         platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
         return self._named(platform, namespace.partition("://")[2], name, namespace) if platform else None
 

@@ -105,8 +105,9 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     @classmethod
     def of_texts(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
-        """Return an ``UPSERT`` whose aspect has parts that are JSON texts already, as :class:`msgspec.Raw`.
+        """Return an ``UPSERT`` as its line alone, which takes less memory.
 
+        :param aspect: parts of it may be JSON texts already, as :class:`msgspec.Raw`.
         :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
         """
         line = _encode(_line(cls(entity_type, entity_urn, aspect_name, aspect)))

@@ -451,6 +451,10 @@ class Fold:
             state.metadata = (state.metadata or {}) | found or None
         return state
 
+    def forget_last(self) -> None:
+        """Release the last event, which is kept to see what the next one repeats."""
+        self._last = (None, None)
+
     @property
     def run_count(self) -> int:
         """Number of runs in the fold."""

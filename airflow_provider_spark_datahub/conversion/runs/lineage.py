@@ -106,6 +106,8 @@ class Operation(msgspec.Struct, frozen=True):
     @classmethod
     def joined(cls, same: Sequence[Operation]) -> Operation:
         """Return operations of one kind on one dataset as one."""
+        if len(same) == 1:
+            return same[0]
         return structs.replace(
             same[0],
             time_ms=max(operation.time_ms for operation in same),
@@ -126,7 +128,9 @@ def operations_of(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operati
     by_dataset: dict[tuple[str, OutputStatistics], list[Operation]] = {}
     for operation in by_run.values():
         by_dataset.setdefault((operation.dataset, operation.statistics), []).append(operation)
+    del by_run  # each of these steps takes as much memory as what it returns
     outer = [operation for same in by_dataset.values() for operation in _without_inner(same)]
+    del by_dataset
     by_kind: dict[tuple[str, str], list[Operation]] = {}
     for operation in sorted(outer, key=lambda operation: (operation.start_ms, operation.run_id)):
         by_kind.setdefault((operation.dataset, operation.kind), []).append(operation)
@@ -184,7 +188,7 @@ class JobDataset(msgspec.Struct, gc=False):
     """
 
     name: DatasetName
-    ids: dict[DatasetId, None] = {}
+    ids: tuple[DatasetId, ...] = ()
     schema: dict[str, Any] | None = None
     metadata: DatasetMetadata = NO_METADATA
     edge_properties: Mapping[str, str] = {}
@@ -564,6 +568,7 @@ class _Edges:
 
     def _by_urn(self, datasets: _Touched) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
+        ids: dict[str, dict[DatasetId, None]] = {}
         schemas: dict[str, tuple[int, bytes]] = {}
         metadata: dict[str, Mapping[str, tuple[int, JsonObject]]] = {}
         for dataset, state in in_time(datasets):
@@ -573,20 +578,24 @@ class _Edges:
             urn = name.urn
             entry = found.get(urn)
             if entry is None:
-                found[urn] = JobDataset(name, {dataset: None})
-            else:
-                entry.ids[dataset] = None
-            if state.schema is not None and _replaces(state, schemas.get(urn)):
+                found[urn] = JobDataset(name, (dataset,))
+            elif dataset != entry.ids[0]:
+                ids.setdefault(urn, dict.fromkeys(entry.ids))[dataset] = None
+            if self._with_schemas and state.schema is not None and _replaces(state, schemas.get(urn)):
                 schemas[urn] = (state.schema_index, state.schema)
             if state.metadata:
                 metadata[urn] = DatasetMetadata.merge(metadata.get(urn, {}), state.metadata)
         for urn, facets in metadata.items():
-            read = DatasetMetadata.read({facet_name: facet for facet_name, (_, facet) in facets.items()})
-            found[urn].metadata = replace(read, description=self._limit.text(read.description))
-        if self._with_schemas:
-            for urn, (_, schema) in in_time(schemas.items()):
-                self._describe(found[urn], schema)
+            found[urn].metadata = self._metadata(facets)
+        for urn, (_, schema) in in_time(schemas.items()):
+            self._describe(found[urn], schema)
+        for urn, several in ids.items():
+            found[urn].ids = tuple(several)
         return dict(sorted(found.items())) if len(found) > 1 else found
+
+    def _metadata(self, facets: Mapping[str, tuple[int, JsonObject]]) -> DatasetMetadata:
+        read = DatasetMetadata.read({name: facet for name, (_, facet) in facets.items()})
+        return replace(read, description=self._limit.text(read.description))
 
     def _describe(self, dataset: JobDataset, facet: bytes) -> None:
         platform = urns.platform_urn(dataset.name.platform)

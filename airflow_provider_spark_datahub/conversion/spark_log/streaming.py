@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LI
 from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns, short_statement
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
-from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
@@ -161,11 +161,11 @@ def _datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[Dat
     if not inside or _NO_DATASET.match(platform.rpartition(".")[2]):
         return
     if platform == "kafka":
-        yield from (DatasetId("kafka", topic) for topic in _topics(inside, offset))
+        yield from (dataset_id("kafka", topic) for topic in _topics(inside, offset))
     elif platform in _PATHS:
         yield location_of(inside, "dbfs://" if platform == "dbfs" else default_fs)
     else:
-        yield DatasetId(platform, inside)
+        yield dataset_id(platform, inside)
 
 
 def _topics(inside: str, offset: Any) -> list[str]:
@@ -333,7 +333,7 @@ def _sink_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
     """Yield a sentence for each sink of a query without outputs, unless the sink never has a dataset."""
     for sink in query.streaming.sinks if not lineage.outputs else ():
         # Some are objects of Java: org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a.
-        kind = re.split(r"[.$]", _platform_of(sink).rstrip("$"))[-1]
+        kind = re.split(r"[.$]", _platform_of(redact_text(sink)).rstrip("$"))[-1]
         to_function = kind.startswith("Foreach")
         if to_function or not _NO_DATASET.match(kind):
             reason = (
@@ -453,7 +453,7 @@ def _with(
     for dataset in named:
         name = namer.name(dataset)
         if name is not None:
-            found.setdefault(name.urn, JobDataset(name, {dataset: None}, edge_properties=evidence))
+            found.setdefault(name.urn, JobDataset(name, (dataset,), edge_properties=evidence))
     return dict(sorted(found.items()))
 
 
