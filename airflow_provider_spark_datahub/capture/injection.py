@@ -19,11 +19,11 @@ from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_submit import (
     DRIVER_CLASS_PATH,
     DRIVER_JAVA_OPTIONS,
-    SECRET_NAME,
     InjectionError,
     Submission,
     split_list,
 )
+from airflow_provider_spark_datahub.secret_names import SECRET_NAME
 
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _OUR_TRANSPORT = "airflow_datahub"

@@ -19,6 +19,8 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from airflow_provider_spark_datahub.secret_names import SECRET_NAME
+
 DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DISABLED_PROPERTY = "spark.openlineage.disabled"
@@ -58,8 +60,6 @@ def check_command_line(arguments: Iterable[str], env: Mapping[str, str], others:
         )
 
 
-SECRET_NAME = re.compile(r"api_?key|access[.]?key|token|secret|passw|credential|authorization|jaas", re.IGNORECASE)
-"""Words in names of secrets: those that Spark redacts by default, and those of OpenLineage's transports."""
 _PLAIN_NAME = re.compile(r"spark\.[!-<>-~]+")
 # Values that mean the same in a file and on a command line. Spark trims values of a file. Its scripts remove carriage
 # returns from arguments, and Java decodes non-ASCII arguments by the locale, but a file as UTF-8.

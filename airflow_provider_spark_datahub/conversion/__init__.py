@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
     from .datasets import DatasetNamer
     from .diagnostics import Diagnostics
-    from .events import DatasetId, EventError, as_object, parse_time_ms
+    from .events import DatasetId, EventError, as_object, event_without_secrets, parse_time_ms
     from .facets.run import DataInterval, RunType
     from .interruption import OutOfTimeError, time_limit
     from .proposals import Proposal, ProposalFormatError, json_lines
-    from .redaction import event_without_secrets, redact_text, redacted_trace
+    from .redaction import redact_text, redacted_trace
     from .runs.coalesce import Ending, JobLineage
     from .runs.lineage import JobDataset
     from .setting_names import SettingsError
@@ -44,10 +44,10 @@ else:
             "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
             "datasets": "DatasetNamer",
             "diagnostics": "Diagnostics",
-            "events": "DatasetId EventError as_object parse_time_ms",
+            "events": "DatasetId EventError as_object event_without_secrets parse_time_ms",
             "facets.run": "DataInterval RunType",
             "proposals": "Proposal ProposalFormatError json_lines",
-            "redaction": "event_without_secrets redact_text redacted_trace",
+            "redaction": "redact_text redacted_trace",
             "runs.coalesce": "Ending JobLineage",
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",

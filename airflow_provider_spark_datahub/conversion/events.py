@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.interruption import in_time
+from airflow_provider_spark_datahub.conversion.redaction import (
+    is_linear,
+    json_without_secrets,
+    redact,
+    redact_name,
+    redact_text,
+)
 
 _T = TypeVar("_T")
 
@@ -38,14 +46,14 @@ class EventError(ValueError):
 
 
 class DatasetId(NamedTuple):
-    """OpenLineage's name of a dataset."""
+    """OpenLineage's name of a dataset; :func:`dataset_id` makes one without secrets."""
 
     namespace: str
     name: str
 
 
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Facets of a run, a job or a dataset, which are decoded when a rule asks for them.
+    """Facets of a run, a job or a dataset, which are redacted and decoded when a rule asks for them.
 
     :param facets: JSON texts by the facets' names. Equal texts of events are the same object.
     :param made: results by rule, see :meth:`once`.
@@ -64,13 +72,21 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __getitem__(self, name: str) -> JsonObject:
         """Return the facet, decoded; empty if it is missing or not a JSON object."""
-        facet = self.facets.get(name)
-        return _NO_OBJECT if facet is None else as_object(facet)
+        return as_object(self.text(name)) if name in self.facets else _NO_OBJECT
 
     def text(self, name: str) -> bytes:
         """Return the facet for :func:`as_object` to decode later, without the whole event; empty if it is missing."""
-        facet = self.facets.get(name)
-        return b"" if facet is None else bytes(facet)
+        if name not in self.facets:
+            return b""
+        text = bytes(self.facets[name])
+        if len(text) <= _OFTEN_DECODED_BYTES:
+            return _clean_often(text)
+        # None says that the text has no secrets: it is not kept twice.
+        clean: bytes | None = self.made.get(name, b"")
+        if clean == b"":
+            clean = json_without_secrets(text)
+            self.made[name] = clean if clean is not text else None
+        return clean or text
 
     def once(self, rule: Callable[[Facets], _T]) -> _T:
         """Return the result of a rule, a function of the facets alone, and compute it only once."""
@@ -111,6 +127,7 @@ class _RunNames(NamedTuple):
 class _JobTexts(NamedTuple):
     """Texts in the facets of a job. A missing text is empty.
 
+    :param sql: with its secrets, which the columns that it reads depend on.
     :param is_streaming: the ``jobType`` facet marks the run as part of a streaming query.
     """
 
@@ -216,7 +233,7 @@ def _job_texts(facets: Facets) -> _JobTexts:
     job_type, owners = facets["jobType"], as_objects(facets["ownership"].get("owners"))
     return _JobTexts(
         job_type=as_text(job_type.get("jobType")),
-        sql=as_text(facets["sql"].get("query")).strip(),
+        sql=as_text(as_object(facets.facets.get("sql")).get("query")).strip(),
         description=as_text(facets["documentation"].get("description")) or None,
         owner_names=tuple(name for owner in owners if (name := as_text(owner.get("name")).strip())),
         is_streaming=job_type.get("processingType") == "STREAMING",
@@ -256,6 +273,7 @@ def _decoded(text: bytes) -> JsonObject:
 # An application repeats its small facets, byte by byte, in every event. Decoded objects are never changed.
 _OFTEN_DECODED_BYTES = 2048
 _decoded_often = lru_cache(maxsize=1024)(_decoded)
+_clean_often = lru_cache(maxsize=1024)(json_without_secrets)
 
 
 def as_objects(value: object) -> Iterator[JsonObject]:
@@ -365,7 +383,7 @@ def _facets_of_use(text: bytes) -> Facets:
 def _job(text: bytes) -> _Job:
     job = _decode_job(text)
     facets = Facets(job.facets)
-    return _Job(job.name, job.namespace, facets, _job_texts(facets))
+    return _Job(redact_text(job.name), redact_text(job.namespace), facets, _job_texts(facets))
 
 
 @_read_once
@@ -382,8 +400,10 @@ def _datasets(text: bytes) -> tuple[EventDataset, ...]:
     )
 
 
-dataset_id = lru_cache(maxsize=1024)(DatasetId)
-"""Return a :class:`DatasetId`, mostly the same object for the same names."""
+@lru_cache(maxsize=1024)
+def dataset_id(namespace: str, name: str) -> DatasetId:
+    """Return the names without secrets, mostly the same object for the same names."""
+    return DatasetId(redact_name(namespace), redact_name(name))
 
 
 def _of_text(text: bytes | bytearray) -> RunEvent:
@@ -475,13 +495,14 @@ def _of_object(obj: object) -> RunEvent:
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
         raise EventError("not a run event: it has no run (dataset events and job events carry no lineage of a run)")
+    name, namespace = (redact_text(as_text(job.get(key))) for key in ("name", "namespace"))
     job_facets = Facets.of(job.get("facets"))
     return _checked(
         as_text(obj.get("eventType")),
         as_text(obj.get("eventTime")),
         as_text(obj.get("producer")),
         (as_text(run.get("runId")), Facets.of(run.get("facets"))),
-        _Job(as_text(job.get("name")), as_text(job.get("namespace")), job_facets, _job_texts(job_facets)),
+        _Job(name, namespace, job_facets, _job_texts(job_facets)),
         tuple(_datasets_of_objects(obj.get("inputs"))),
         tuple(_datasets_of_objects(obj.get("outputs"))),
     )
@@ -489,7 +510,7 @@ def _of_object(obj: object) -> RunEvent:
 
 def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
     for dataset in as_objects(value):
-        identity = DatasetId(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
+        identity = dataset_id(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
         if any(identity):
             yield EventDataset(
                 identity, *(Facets.of(dataset.get(kind)) for kind in ("facets", "outputFacets", "inputFacets"))
@@ -543,3 +564,67 @@ def iso_instant(time_ms: int) -> str:
     """Return a time in ms as ``java.time.Instant`` prints it: ``2026-11-21T07:56:31.694Z``."""
     text = datetime.fromtimestamp(time_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     return text.replace(".000+00:00", "Z").replace("+00:00", "Z")
+
+
+# -- events for OpenLineage backends
+
+_MAX_DEPTH = 100
+_TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
+_MAX_DIGITS = 300
+_SHOWN = 256
+
+
+def event_without_secrets(event: bytes) -> bytes:
+    """Redact every string in an OpenLineage event, and replace values nested too deeply and numbers out of range.
+
+    :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
+    :raises OutOfTimeError: if the time of the conversion is over.
+    """
+    try:
+        decoded = _decode_raw(event.decode())
+        redacted = _without_secrets("", decoded, _own_pattern(decoded))
+        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError as error:
+        raise EventError("it is nested too deeply") from error
+    except EventError:
+        raise
+    except ValueError as error:
+        raise EventError(f"not valid JSON: {error}") from error
+
+
+def _number(digits: str) -> float | str:
+    number = float(digits)
+    return number if isfinite(number) else digits
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
+
+
+_decode_raw = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
+
+
+def _own_pattern(event: Any) -> str | None:
+    for name in ("run", "facets", "spark_properties", "properties", "spark.redaction.regex"):
+        event = event.get(name) if isinstance(event, dict) else None
+    if not event or not isinstance(event, str):
+        return None
+    if not is_linear(event):
+        raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_SHOWN]!r}")
+    return event
+
+
+def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return redact(key, value, pattern)
+    if depth > _MAX_DEPTH and isinstance(value, dict | list):
+        return _TOO_DEEP
+    if isinstance(value, dict):
+        named = next((value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), "")
+        return {
+            redact("", name): _without_secrets(named if name == "value" and named else name, item, pattern, depth + 1)
+            for name, item in in_time(value.items())
+        }
+    if isinstance(value, list):
+        return [_without_secrets(key, item, pattern, depth + 1) for item in in_time(value)]
+    return value

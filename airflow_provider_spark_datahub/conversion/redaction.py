@@ -1,26 +1,18 @@
-"""Redaction of secrets in properties, SQL and URLs that everyone can read in DataHub (conversion rules, section 5)."""
+"""Redaction of secrets in texts and names that everyone can read in DataHub (conversion rules, section 5)."""
 
 from __future__ import annotations
 
 import json
 import re
 import traceback
+from collections.abc import Iterator
 from functools import lru_cache
-from math import isfinite
-from typing import Any
 
-from airflow_provider_spark_datahub.conversion.diagnostics import cut
-from airflow_provider_spark_datahub.conversion.events import EventError
-from airflow_provider_spark_datahub.conversion.interruption import check_time, in_time
+from airflow_provider_spark_datahub.conversion.interruption import check_time
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.printable import printable_lines
+from airflow_provider_spark_datahub.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
 
-# Spark's default of spark.redaction.regex, and "credential" (conversion rules, section 5).
-_SECRET_WORDS = r"secret|password|token|access[.]?key|credential"
-_SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
-# All texts that the pattern matches, in lower case; and more words before an assigned secret.
-_WORDS_OF_KEYS = ("secret", "password", "token", "accesskey", "access.key", "credential")
-_WORDS_OF_ASSIGNMENTS = (*_WORDS_OF_KEYS, "passwd", "pwd")
 REDACTED = "*********(redacted)"
 """Spark's own replacement of a secret."""
 
@@ -28,14 +20,30 @@ REDACTED = "*********(redacted)"
 # An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
 _URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@""")
 _ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE)
+# Other words than names of secrets before a secret: a signature in a URL, SQL's own clause, and HTTP's.
+_OTHER_WORDS = ("sig=", "identified", "bearer", "private key")
+_BEGIN = (
+    rf"{SECRET_NAME.pattern}|(?<![a-z])sig(?==)|identified(?=\s)|bearer(?=\s)"
+    r"|-----BEGIN\ [A-Z\ ]{0,30}PRIVATE\ KEY"
+)
 # A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was cut. The engine
 # remembers each turn of a loop that may give back what it took, unless it is possessive.
+_QUOTED = r"""(?:"(?:[^"\\]++|""|\\.)*+(?:"|\\?$)|'(?:[^'\\]++|''|\\.)*+(?:'|\\?$))"""
 _ASSIGNMENT = re.compile(
-    rf"""(?P<key>(?:{_SECRET_WORDS}|passwd|pwd)[\w.-]{{0,64}})
-         (?P<between>\\*["'`]?\s*(?:=>|[=:]+)\s*\\*|\\*["'`]?\s+(?=["']))
+    rf"""(?P<key>(?:{_BEGIN})[\w.-]{{0,64}})
+         (?P<between>\\*+["'`]?(?:\#\d{{1,9}}L?)?\)*+
+             (?:\s*+(?:[-=]>|<=>|<>|!=|[=:~]+|[<>]=?(?=\s*+["']))\s*+\\*+
+               |\s++(?:(?:by|i?like|is|not|rlike|to|values?|with)\s++){{0,3}}(?=["'])
+               |\s++for\s++[^\s=]{{1,128}}\s*+=\s*+
+               |\s++(?:not\s++)?in\s*+\((?!\s*+(?:select|with)\b))
+           |(?<=identified)\s++(?:with\s++[\w"'`]{{1,64}}\s++)?by\s++(?:password\s++|values?\s++)?
+           |(?<=bearer)\s++(?=[^\s"',;]{{0,256}}\d|[^\s"',;]{{20}})
+           |(?<=PRIVATE\ KEY)-----)
          (?:{re.escape(REDACTED)}
-           |"(?:[^"\\]++|""|\\.)*+(?:"|\\?$)
-           |'(?:[^'\\]++|''|\\.)*+(?:'|\\?$)
+           |(?<=KEY-----).*?(?=-----END|\Z)
+           |(?<=\()(?:{_QUOTED}|[^()"'])*+
+           |(?:basic|bearer|digest|negotiate)\s++[^\s"',;)}}\]]+
+           |{_QUOTED}
            |\{{[^}}]*\}}?
            |[^\s,;&"')}}\]]+)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
@@ -45,8 +53,8 @@ _ASSIGNMENT = re.compile(
 # What the matches begin with.
 _URL = re.compile("://")
 _ORACLE = re.compile("jdbc:oracle:", re.IGNORECASE)
-_WORD = re.compile(f"{_SECRET_WORDS}|passwd|pwd", re.IGNORECASE)
-_LONGEST_BEGIN = 16
+_WORD = re.compile(_BEGIN, re.IGNORECASE | re.VERBOSE)
+_LONGEST_BEGIN = 64
 _UNCHECKED_CHARACTERS = 64 * 1024
 
 MAX_TEXT = 2_000_000
@@ -70,9 +78,9 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
 
 
 def _redact(key: str, value: str, pattern: str | None) -> str:
-    if _has_any(key, _WORDS_OF_KEYS, _SECRET_KEY) or (pattern and _matches(pattern, key)):
+    if SECRET_NAME.search(key) or (pattern and _matches(pattern, key)):
         return REDACTED
-    return redact_text(value)
+    return redact_name(value) if key in ("name", "namespace") else redact_text(value)
 
 
 _redact_again = lru_cache(maxsize=4096)(_redact)
@@ -98,12 +106,12 @@ def redacted_beginning(text: str, length: int) -> str:
 
 
 def _redacted(text: str) -> str:
-    if _has_any(text, _WORDS_OF_ASSIGNMENTS, _WORD):
+    if any(True for _ in _secret_words(text)):
         # Before the URLs: in a URL, an `@` in an assigned password looks like the end of a login.
         text = _replaced(_ASSIGNMENT, _WORD, rf"\g<key>\g<between>{REDACTED}", text)
     if ":" in text and "jdbc:oracle:" in text.lower():
         text = _replaced(_ORACLE_LOGIN, _ORACLE, r"\1", text)
-    return redact_url(text) if "://" in text else text
+    return _without_logins(text) if "://" in text else text
 
 
 # The outputs of a query, and the steps of a conversion, share a statement.
@@ -134,72 +142,104 @@ def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str
     return "".join((*parts, text[done:]))
 
 
-def _has_any(text: str, words: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
-    """Return whether a pattern of words is found in a text; ASCII is searched for the words, which is much faster.
-
-    :param words: all ASCII texts that the pattern matches, in lower case.
-    """
-    if not text.isascii():
-        return pattern.search(text) is not None
+def _may_hold_secrets(text: str) -> bool:
+    """Return whether a text has a part of a word that a secret follows. Searching for one after another is fastest."""
     lower = text.lower()
-    return any(word in lower for word in words)
+    for part in _PARTS:  # noqa: SIM110 (a generator takes longer)
+        if part in lower:
+            return True
+    return False
 
 
-_MAX_DEPTH = 100
-_TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
-_MAX_DIGITS = 300
+_PARTS = tuple(
+    {"pass" if word.startswith("pass") else word for word in (*SECRET_WORDS, *_OTHER_WORDS, "key")}
+    - {"key.pem", "private key", "azure.sas", "azure_sas"}
+    | {"azure"}
+)
 
 
-def event_without_secrets(event: bytes) -> bytes:
-    """Redact every string in an OpenLineage event, and replace values nested too deeply and numbers out of range.
+def _secret_words(text: str) -> Iterator[int]:
+    """Yield where the words may be that a secret follows."""
+    if not _may_hold_secrets(text):
+        return
+    lower = text.lower()
+    for word in (*SECRET_WORDS, *_OTHER_WORDS, "key"):
+        at = lower.find(word)
+        while at >= 0:
+            if word != "key" or lower[max(0, at - _LONGEST_KIND) : at].rstrip("._-").endswith(KINDS_OF_KEYS):
+                yield at
+            at = lower.find(word, at + len(word))
 
-    :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
-    :raises OutOfTimeError: if the time of the conversion is over.
-    """
+
+_LONGEST_KIND = max(map(len, KINDS_OF_KEYS)) + 1
+# A folder of a partition, whose value belongs to the name.
+_PARTITION = re.compile(r"(?<=/)([\w.-]+=[^/;&?=@]*(?=/|$))")
+
+
+def redact_name(name: str) -> str:
+    """Return a dataset's name or namespace without secrets; of a signed URL, without its query."""
+    if "@" not in name and not any(True for _ in _secret_words(name)):
+        return name
+    path, mark, query = name.partition("?")
+    rest = "" if redact_text(query) != query else mark + query
+    return "".join(part if index % 2 else redact_text(part) for index, part in enumerate(_PARTITION.split(path))) + rest
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+# The value of a key, if it is a string or a list of strings.
+_STRINGS = re.compile(rb"\s*:\s*(%b|\[(?:\s*%b\s*,?)*+\s*\])" % (_STRING.pattern, _STRING.pattern), re.DOTALL)
+_NAME_BEFORE = re.compile(rb'"name(?:space)?"\s*:\s*\Z')
+_CHUNK = 1024 * 1024
+
+
+def json_without_secrets(text: bytes) -> bytes:
+    """Redact the strings of a JSON text, and decode only those that may hold a secret: few of many long texts do."""
+    view, parts, done = memoryview(text), list[bytes | memoryview](), 0
+    for at in _secrets_in_json(text):
+        if at < done or (begin := _begin_of_string(text, at)) < 0 or (string := _STRING.match(text, begin)) is None:
+            continue
+        is_name = _NAME_BEFORE.search(text, max(0, begin - 16), begin) is not None
+        key, shown = _redacted_string(string[0], is_name=is_name)
+        parts += (view[done:begin], shown)
+        done = string.end()
+        value = _STRINGS.match(text, done)
+        if value is not None and SECRET_NAME.search(key):
+            parts += (view[done : value.start(1)], _STRING.sub(f'"{REDACTED}"'.encode(), value[1]))
+            done = value.end()
+    return b"".join((*parts, view[done:])) if parts else text
+
+
+def _secrets_in_json(text: bytes) -> Iterator[int]:
+    """Yield where words of secrets and logins may be, in their order."""
+    for start in range(0, len(text), _CHUNK):
+        if start:
+            check_time()
+        chunk = text[start : start + _CHUNK + _LONGEST_BEGIN]
+        if b"@" not in chunk and not _may_hold_secrets(chunk.decode("latin-1")):
+            continue
+        found = {*_secret_words(chunk.decode("latin-1")), *(at.start() for at in re.finditer(b"@", chunk))}
+        yield from (start + at for at in sorted(found))
+
+
+def _begin_of_string(text: bytes, at: int) -> int:
+    """Return where the string begins that a word is in; -1 if there is none."""
+    while (at := text.rfind(b'"', 0, at)) > 0:
+        behind = at
+        while text.endswith(b"\\", 0, behind):
+            behind -= 1
+        if (at - behind) % 2 == 0:
+            break
+    return at
+
+
+def _redacted_string(text: bytes, *, is_name: bool) -> tuple[str, bytes]:
+    """Return the content of a JSON string, and the string without secrets."""
     try:
-        decoded = _decode(event.decode())
-        redacted = _without_secrets("", decoded, _own_pattern(decoded))
-        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
-    except RecursionError as error:
-        raise EventError("it is nested too deeply") from error
-    except EventError:
-        raise
-    except ValueError as error:
-        raise EventError(f"not valid JSON: {error}") from error
-
-
-def _number(digits: str) -> float | str:
-    number = float(digits)
-    return number if isfinite(number) else digits
-
-
-def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MAX_DIGITS else digits
-
-
-_decode = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
-
-
-def _own_pattern(event: Any) -> str | None:
-    for name in ("run", "facets", "spark_properties", "properties", "spark.redaction.regex"):
-        event = event.get(name) if isinstance(event, dict) else None
-    if not event or not isinstance(event, str):
-        return None
-    if _compile(event) is None:
-        raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_MAX_KEY]!r}")
-    return event
-
-
-def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) -> Any:
-    if isinstance(value, str):
-        return redact(key, value, pattern)
-    if depth > _MAX_DEPTH and isinstance(value, dict | list):
-        return _TOO_DEEP
-    if isinstance(value, dict):
-        return {name: _without_secrets(name, item, pattern, depth + 1) for name, item in in_time(value.items())}
-    if isinstance(value, list):
-        return [_without_secrets(key, item, pattern, depth + 1) for item in in_time(value)]
-    return value
+        content = json.loads(text)
+    except ValueError:
+        return "", f'"{REDACTED}"'.encode()
+    clean = redact_name(content) if is_name else redact_text(content)
+    return content, text if clean == content else json.dumps(clean).encode()
 
 
 def redacted_trace(error: BaseException) -> str:
@@ -207,9 +247,8 @@ def redacted_trace(error: BaseException) -> str:
     return printable_lines(redact_text("".join(traceback.format_exception(error))))
 
 
-def redact_url(text: str) -> str:
+def _without_logins(text: str) -> str:
     """Return the text without the ``user:password@`` in its URLs. A user alone stays: ``abfss://container@account``."""
-    text = cut(text, MAX_TEXT)
     # The rest of a broken URL may look like another URL. Only a text that is made to take long needs more turns.
     for _ in range(_TURNS):
         if "@" not in text or (without := _replaced(_URL_USERINFO, _URL, r"\1", text)) == text:
@@ -221,6 +260,11 @@ def redact_url(text: str) -> str:
 def _matches(pattern: str, key: str) -> bool:
     compiled = _compile(pattern)
     return compiled is None or len(key) > _MAX_KEY or bool(compiled.search(key))
+
+
+def is_linear(pattern: str) -> bool:
+    """Return whether a pattern of secret keys can be applied in linear time."""
+    return _compile(pattern) is not None
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-_SECRET_KEYS = re.compile(r"password|secret|token|api.?key|user\.info|jaas|credential|key\.pem$", re.IGNORECASE)
+from airflow_provider_spark_datahub.secret_names import SECRET_NAME
+
 _HIDDEN_KEYS = ("api-key", "basic.auth.user.info", "sasl.jaas.config", "sasl.oauthbearer.config", "ssl.key.pem")
 """Keys that the JSON of our connections may have, hold secrets, and are not in Airflow's own list."""
 
@@ -63,7 +64,7 @@ def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
         shown = redacted.get(key) if isinstance(redacted, Mapping) else None
         if isinstance(value, Mapping):
             yield from _shown(value, shown)
-        elif value == shown and _SECRET_KEYS.search(str(key)):
+        elif value == shown and SECRET_NAME.search(str(key)):
             yield str(key)
 
 

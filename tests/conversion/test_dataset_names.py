@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     is_parent_folder,
     table_and_selector,
 )
-from airflow_provider_spark_datahub.conversion.events import Facets
+from airflow_provider_spark_datahub.conversion.events import Facets, dataset_id
 from airflow_provider_spark_datahub.conversion.settings import PathSpec
 from tests.cases import cases
 from tests.conversion.builders import (
@@ -86,7 +86,7 @@ def test_column_lineage_uses_the_same_urns(namespace: str, name: str, options: J
 def name_urn(namespace: str, name: str, symlinks: Sequence[Sequence[str]] = (), **options: Any) -> str | None:
     """Return a dataset's URN. :param symlinks: namespace and name of paths, and of the tables behind them."""
     tables = {DatasetId(*link[:2]): DatasetId(*link[2:]) for link in symlinks}
-    named = DatasetNamer(settings(**options), tables).name(DatasetId(namespace, name))
+    named = DatasetNamer(settings(**options), tables).name(dataset_id(namespace, name))
     return named.urn if named else None
 
 
@@ -149,7 +149,7 @@ def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
 @cases("dataset_names")
 def test_datasets_without_a_usable_urn_are_left_out(namespace: str, name: str, reason: str) -> None:
     namer = DatasetNamer(settings(), {})
-    assert namer.name(DatasetId(namespace, name)) is None
+    assert namer.name(dataset_id(namespace, name)) is None
     assert namer.unusable == {DatasetId(namespace, name): reason}
 
 

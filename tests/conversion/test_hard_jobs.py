@@ -6,8 +6,10 @@ The truth of ``tests/data/hard_jobs`` and ``field_jobs`` was written before the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +375,32 @@ def test_a_refused_write_keeps_the_edges_of_earlier_runs() -> None:
 def test_a_stopped_driver_is_known_without_the_exit_of_spark_submit(recording: str) -> None:
     conversion = converted(recording, ending=Ending())
     assert [urn.rpartition("/")[2] for urn in conversion.outputs] == ["done,PROD)"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["password_changed_at", "token", "api_key"])
+def test_columns_that_are_named_like_secrets_have_the_same_lineage(word: str) -> None:
+    """The longest name of a column in each truth becomes this word, in its events, statements and plans."""
+
+    def edges_of(recording: str, change: Callable[[str], str]) -> dict[str, set[Any]]:
+        converter = Converter(settings())
+        for line in recorded("events", recording):
+            converter.add(change(line.decode()).encode())
+        for event in log_events(recording):
+            converter.add_log_event(json.loads(change(json.dumps(event))))
+        return found_edges(converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS")))
+
+    compared = 0
+    for recording in RECORDINGS:
+        names = {column for *_, column in truth_of(recording).get("columns", ()) if re.fullmatch(r"\w{5,}", column)}
+        if names:
+            name = re.compile(rf"\b{max(names, key=lambda column: (len(column), column))}\b")
+            found, plain = edges_of(recording, partial(name.sub, word)), edges_of(recording, str)
+            expected = {kind: json.loads(name.sub(word, json.dumps([*edges]))) for kind, edges in plain.items()}
+            assert as_json(found) == as_json(expected), recording
+            compared += 1
+    assert compared > 50
+
+
+def as_json(edges: dict[str, Any]) -> str:
+    return json.dumps({kind: sorted(items) for kind, items in edges.items()})

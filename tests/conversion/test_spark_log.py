@@ -87,7 +87,7 @@ def test_micro_batches_are_known_by_their_description() -> None:
     micro_batch, batch = application.executions.values()
     assert (micro_batch.query_run_id, micro_batch.description, micro_batch.plan) == (QUERY_RUN, "", "plan")
     assert (batch.query_run_id, batch.description, batch.root_id) == ("", "save at job.py:2", 1)
-    assert batch.plan == "token=*********(redacted)"
+    assert batch.plan == "token=abc"  # columns may have such names: it is redacted where it is shown
     assert (micro_batch.end_ms, batch.end_ms) == (START_MS + 2_000, None)
 
 

@@ -5,15 +5,27 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Converter
+from airflow_provider_spark_datahub.capture.spark_submit import Submission
+from airflow_provider_spark_datahub.conversion import (
+    Converter,
+    Ending,
+    LineageSettings,
+    convert_events,
+    convert_run_event,
+    event_without_secrets,
+)
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
+from airflow_provider_spark_datahub.visualization import build_graph, render_json, render_page
 from tests.cli.commands import run as command
+from tests.conversion.event_logs import app_ended, app_started, environment, execution, query_progressed, query_started
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
 from tests.oracles.gms import GmsStandIn
 
@@ -36,6 +48,126 @@ CONF = {
 }
 
 
+NAMES = [
+    "fs.azure.account.key.shop.dfs.core.windows.net",
+    "fs.azure.sas.lake.shop",
+    "fs.s3a.encryption.key",
+    "pwd",
+    "passwd",
+    "fs.s3a.server-side-encryption.key",
+    "fs.gs.auth.service.account.private.key",
+    "private_key",
+    "pem_private_key",
+    "passphrase",
+    "transport.auth.apiKey",
+    "transport.headers.Authorization",
+    "X-Amz-Signature",
+    "api_key",
+    "AZURE_KEY",
+    "AZURE_STORAGE_KEY",
+    "AccountKey",
+    "SharedAccessKey",
+    "basic.auth.user.info",
+    "sasl.jaas.config",
+    "private_key_passphrase",
+    "sfPassword",
+    "google.cloud.auth.service.account.private.key",
+    "x-api-key",
+]
+"""Names of secrets in properties, options and the environment."""
+TEXTS = [
+    *(f"{name}={{}}" for name in NAMES),
+    *(f"'{name}' = '{{}}'" for name in NAMES),
+    "Map(api_key -> {}, url -> x)",
+    '{{"headers": {{"Authorization": "Bearer {}"}}}}',
+    "transport.headers.Authorization: Bearer {}",
+    "Authorization: Basic {}",
+    "HTTP 401 for Bearer {} at okhttp3.RealCall",
+    "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+    "CREATE USER etl IDENTIFIED BY '{}'",
+    "CREATE USER etl IDENTIFIED BY {}",
+    "CREATE USER etl IDENTIFIED WITH sha256 BY '{}'",
+    "SET PASSWORD FOR etl IDENTIFIED BY PASSWORD '{}'",
+    "ALTER USER etl SET PASSWORD TO '{}'",
+    "SELECT * FROM users WHERE password IN ('x', '{}')",
+    "SELECT * FROM users WHERE password NOT IN ('x)', '{}')",
+    "SELECT * FROM users WHERE password <> '{}' AND lower(u.pwd) = '{}'",
+    "SELECT * FROM users WHERE password != '{}' OR passwd LIKE '%{}%'",
+    "Filter (isnotnull(password#12) AND (password#12 = {}))",
+    "CREATE TABLE t USING shop OPTIONS (apiKey '{}')",
+    "CREATE TABLE t USING shop OPTIONS (apiKey = '{}', url 'x')",
+    "SELECT 1 FROM t WHERE api_key = '{}'",
+    "https://shop.blob.core.windows.net/lake/a?sv=2024&se=2026-01-01&sig={}&sp=r",
+    "https://b.s3.amazonaws.com/a?X-Amz-Date=20260101&X-Amz-Signature={}",
+    "https://storage.googleapis.com/b/a?GoogleAccessId=me&Signature={}",
+    "sas_token=?sv=2024&ss=b&sig={}",
+    "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={};EndpointSuffix=core.windows.net",
+    "jdbc:postgresql://etl:{}@db/shop",
+]
+"""Texts with a secret, as statements, documentation, messages and descriptions have them."""
+QUERIES = [text.partition("?")[2] for text in TEXTS if text.startswith("https://")]
+
+
+def texts_at(place: str) -> list[str]:
+    """Return all texts, each with its own secret."""
+    plain = (text.replace("{{", "{").replace("}}", "}") for text in TEXTS)
+    return [text.replace("{}", secret(f"{place}-{number}")) for number, text in enumerate(plain)]
+
+
+def all_texts(place: str) -> str:
+    return "\n".join(texts_at(place))
+
+
+def by_name(place: str) -> dict[str, str]:
+    return {f"spark.{name}": secret(f"{place}-{name}") for name in NAMES}
+
+
+def leaked(text: str) -> list[str]:
+    return sorted(set(re.findall(rf"{CANARY}[\w.-]*", text)))
+
+
+def everywhere(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event with all forms of secrets in all of its places."""
+    run, job = event["run"]["facets"], event["job"]["facets"]
+    texts = {f"spark.text.{number}": text for number, text in enumerate(texts_at("property"))}
+    run["spark_properties"] = {"properties": {**CONF, **by_name("property"), **texts}}
+    pairs = [{"name": name, "value": value} for name, value in by_name("environment").items()]
+    run["environment-properties"] = {"environmentVariables": pairs, **by_name("facet")}
+    run["spark.exception"] = {"message": all_texts("message"), "stackTrace": f"at\n{all_texts('trace')}"}
+    run["spark_jobDetails"] = {"jobId": 1, "jobDescription": all_texts("job-description")}
+    run["spark.logicalPlan"] = {"plan": [{"options": by_name("plan"), "simpleString": all_texts("plan")}]}
+    run["unknownSourceAttribute"] = {"unknownItems": [{"name": "x", "properties": by_name("unknown")}]}
+    tags = [{"key": name, "value": value} for name, value in by_name("tag").items()]
+    run["tags"] = {"tags": [*tags, {"key": "note", "value": all_texts("tag")}]}
+    job |= {"sql": {"query": all_texts("sql")}, "documentation": {"description": all_texts("documentation")}}
+    job["ownership"] = {"owners": [{"name": text} for text in texts_at("owner")]}
+    for dataset in [*event.get("inputs", ()), *event.get("outputs", ())]:
+        facets = dataset.setdefault("facets", {})
+        facets["dataSource"] = {"name": "jdbc", "uri": f"jdbc:mysql://u:{secret('facet')}@db:3306/shop"}
+        facets["documentation"] = {"description": all_texts("dataset-documentation")}
+        facets["tags"] = {"tags": [*tags, *({"key": text} for text in texts_at("dataset-tag"))]}
+        for field in facets.get("schema", {}).get("fields", ()):
+            field["description"] = all_texts("column-description")
+    if event.get("inputs"):
+        plain: dict[str, Any] = {"facets": {}}
+        event["inputs"] += [
+            {"namespace": f"postgres://etl:{secret('dataset')}@db:5432", "name": "shop.public.orders", **plain},
+            {"namespace": f"sqlserver://h;password={secret('dataset')}", "name": "shop.dbo.orders", **plain},
+            *(
+                {
+                    "namespace": "wasbs://c@a",
+                    "name": f"/orders/{number}?{query.replace('{}', secret('query'))}",
+                    **plain,
+                }
+                for number, query in enumerate(QUERIES)
+            ),
+        ]
+    return event
+
+
+SETTINGS = {"capture_spark_plan": True, "datasets": "schemas", "dataset_details": "documentation,owners,tags"}
+
+
 def events() -> bytes:
     """Return events whose datasets, statements and properties hold secrets."""
     return b"".join(json.dumps(event).encode() + b"\n" for event in _events())
@@ -43,17 +175,7 @@ def events() -> bytes:
 
 def _events() -> Iterator[dict[str, Any]]:
     for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines():
-        event = json.loads(line)
-        event["run"]["facets"]["spark_properties"] = {"properties": CONF}
-        event["job"]["facets"]["sql"] = {"query": f"SELECT * FROM t OPTIONS (password '{secret('sql')}')"}
-        for dataset in [*event.get("inputs", ()), *event.get("outputs", ())]:
-            facet = {"name": "jdbc", "uri": f"jdbc:mysql://u:{secret('facet')}@db:3306/shop"}
-            dataset.setdefault("facets", {})["dataSource"] = facet
-        if event.get("inputs"):
-            event["inputs"].append(
-                {"namespace": f"postgres://etl:{secret('dataset')}@db:5432", "name": "shop.public.orders"}
-            )
-        yield event
+        yield everywhere(json.loads(line))
 
 
 @pytest.fixture
@@ -78,7 +200,7 @@ def run_attempt(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
         datahub_conn_id="gms",
         conf=CONF,
         env_vars={"PGPASSWORD": secret("env")},
-        lineage={"capture_spark_plan": True, "datasets": "schemas"},
+        lineage=SETTINGS,
         lineage_timeout=60,  # more than a busy machine needs: what fails here fails at once
         **arguments,
     )
@@ -103,8 +225,8 @@ def _content(path: Path) -> bytes:
 
 def assert_nothing_leaked(tmp_path: Path, xcoms: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     outbox = files_below(tmp_path / "outbox")
-    assert [path for path, text in outbox.items() if CANARY in text or CANARY in path] == []
-    assert CANARY not in json.dumps(xcoms)
+    assert {path: leaked(path + text) for path, text in outbox.items() if leaked(path + text)} == {}
+    assert leaked(json.dumps(xcoms)) == []
     ours = [record for record in caplog.records if not record.name.startswith("airflow.providers.apache.spark")]
     assert [record.getMessage() for record in ours if CANARY in record.getMessage()] == []
     assert [record.exc_text for record in ours if CANARY in (record.exc_text or "")] == []
@@ -117,8 +239,53 @@ def test_in_what_is_delivered(
     xcoms = run_attempt(spark)
     assert xcoms["lineage_report"]["pending"] == 0
     assert "shop.public.orders" in json.dumps(gms.stored)  # the dataset whose namespace holds one arrived
-    assert CANARY not in json.dumps(gms.stored)
+    assert leaked(json.dumps(gms.stored)) == []
     assert_nothing_leaked(tmp_path, xcoms, caplog)
+
+
+def test_in_proposals_of_events_and_on_the_page() -> None:
+    settings = LineageSettings.from_mapping(SETTINGS)
+    for coalesce in (True, False):
+        converted = convert_events(events().splitlines(), replace(settings, coalesce_jobs=coalesce))
+        proposals = converted.proposals(settings)
+        assert leaked("".join(proposal.to_json() for proposal in proposals)) == []
+        graph = build_graph(proposals)
+        assert leaked(render_page(graph) + json.dumps(render_json(graph)) + repr(converted.diagnostics)) == []
+        assert {"/orders/0", "/orders/1"} <= {urn.split(",")[1][-9:] for urn in converted.inputs}
+    decoded = [proposal for event in _events() for proposal in convert_run_event(event, settings)]
+    assert leaked("".join(proposal.to_json() for proposal in decoded)) == []
+
+
+def test_in_what_sparks_own_log_shows() -> None:
+    texts = all_texts("log").replace("canary-5e0c7a-log", secret("plan"))
+    plan = f"Execute InsertIntoHadoopFsRelationCommand\n+- Scan JDBCRelation({texts}) [a#1]\n\n(1) {texts}"
+    converter = Converter(LineageSettings.from_mapping(SETTINGS))
+    for event in (
+        app_started(name=texts),
+        {**environment("file:///"), "Spark Properties": by_name("log")},
+        *execution(1, 1, 2, plan, description=texts, errorMessage=texts),
+        query_started(name=f"paid {texts}"),
+        query_progressed(sources=[f"FileStreamSource[wasbs://c@a/in?{query}]" for query in QUERIES], sink=texts),
+        app_ended(),
+    ):
+        converter.add_log_event(event)
+    converted = converter.finish(Ending())
+    found = "".join(proposal.to_json() for proposal in converted.proposals(LineageSettings()))
+    assert leaked(found + repr(converted.diagnostics) + "".join(converted.diagnostics.messages())) == []
+
+
+def test_in_raw_events() -> None:
+    for event in _events():
+        assert leaked(event_without_secrets(json.dumps(event).encode()).decode()) == []
+        del event["run"]["facets"]["spark_properties"]
+        assert leaked(event_without_secrets(json.dumps(event).encode()).decode()) == []
+
+
+def test_on_the_command_line() -> None:
+    shown, file = Submission(by_name("conf"), replaceable=True).hand_over()
+    assert file is not None
+    file.remove()
+    assert leaked(repr(shown)) == []
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry"])

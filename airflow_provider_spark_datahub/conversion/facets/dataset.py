@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     audit_stamp,
     json_text,
 )
+from airflow_provider_spark_datahub.conversion.redaction import redact
 from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
 
 # DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
@@ -394,7 +395,7 @@ def _owner(owner: JsonObject) -> tuple[str, str] | None:
 def _tag_urn(tag: JsonObject) -> str:
     """Return the URN of ``key`` or ``key:value``; OpenLineage gives a tag without a value the value ``true``."""
     key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
-    urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{value}"))
+    urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{redact(key, value)}"))
     return "" if not key or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
 
 

@@ -30,7 +30,7 @@ def hive_session_properties(facet: JsonObject) -> dict[str, str]:
     A key that is missing, empty or not a text is skipped. User and client address are not redacted: the purpose of
     the facet is to name the owner of the session.
     """
-    return {key: redact(key, text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
+    return {key: redact_text(text) for key in _KEYS if (text := as_text(facet.get(key)).strip())}
 
 
 _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applicationAttemptId": "attemptId"}
@@ -95,7 +95,7 @@ def _layers_with_plan(facets: Facets) -> PropertyLayers:
     plan = _without_nulls(_content(facets["spark.logicalPlan"] or facets["spark_logicalPlan"]))
     if not plan:
         return layers
-    text = redact_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
+    text = json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
     return PropertyLayers(layers.job, (*layers.flow, SharedObject({"spark.logicalPlan": text})))
 
 
@@ -104,15 +104,13 @@ def _layer(name: str, facet: bytes, pattern: str) -> SharedObject:
     return SharedObject(_LAYERS[name](as_object(facet), pattern))
 
 
-def _named(shown: Callable[[str], str], *keys: str, **names: str) -> Callable[[JsonObject, str], dict[str, str]]:
-    """Return a reader of the values of these keys, each as ``shown`` returns it.
+def _named(*keys: str, **names: str) -> Callable[[JsonObject, str], dict[str, str]]:
+    """Return a reader of the values of these keys.
 
     :param names: names of properties by their keys, if they differ.
     """
     names = {key: key for key in keys} | names
-    return lambda facet, _: {
-        name: shown(_text(facet[key])) for key, name in names.items() if facet.get(key) is not None
-    }
+    return lambda facet, _: {name: _text(facet[key]) for key, name in names.items() if facet.get(key) is not None}
 
 
 def _spark_properties(facet: JsonObject, pattern: str) -> dict[str, str]:
@@ -132,10 +130,10 @@ _SHARED = ("processing_engine", "spark_version", "spark_jobDetails", "spark_prop
 # Readers by run facet. They get the facet and the job's own redaction pattern.
 _LAYERS: dict[str, Callable[[JsonObject, str], dict[str, str]]] = {
     "processing_engine": _named(
-        str, "openlineageAdapterVersion", name="processingEngine", version="processingEngineVersion"
+        "openlineageAdapterVersion", name="processingEngine", version="processingEngineVersion"
     ),
-    "spark_version": _named(str, "spark-version", "openlineage-spark-version"),
-    "spark_jobDetails": _named(redact_text, "jobId", "jobDescription", "jobGroup", "jobCallSite"),
+    "spark_version": _named("spark-version", "openlineage-spark-version"),
+    "spark_jobDetails": _named("jobId", "jobDescription", "jobGroup", "jobCallSite"),
     "spark_properties": _spark_properties,
     _APPLICATION_FACET: _application,
 }

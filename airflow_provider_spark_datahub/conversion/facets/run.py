@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     parse_time_ms,
 )
 from airflow_provider_spark_datahub.conversion.proposals import Proposal, audit_stamp, status
-from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text, redact_url
+from airflow_provider_spark_datahub.conversion.redaction import redact
 
 KIND = "dataProcessInstance"
 NOT_PARTITIONED = {"partition": "FULL_TABLE_SNAPSHOT", "type": "FULL_TABLE"}
@@ -235,7 +235,7 @@ def _airflow(facet: JsonObject) -> RunDetails:
 
 def _error(facet: JsonObject) -> RunDetails:
     message = as_text(facet.get("message")).strip()
-    return RunDetails(properties={"errorMessage": redact_text(message)} if message else {})
+    return RunDetails(properties={"errorMessage": message} if message else {})
 
 
 def _plain_properties(**names: str) -> Callable[[JsonObject], RunDetails]:
@@ -256,12 +256,12 @@ def _dependencies(facet: JsonObject) -> RunDetails:
 def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
     """Return the texts and numbers of a facet, under our names for them."""
     values = ((name, facet.get(key)) for key, name in names.items())
-    return {name: redact_text(str(value)) for name, value in values if isinstance(value, str | int | float)}
+    return {name: str(value) for name, value in values if isinstance(value, str | int | float)}
 
 
 def _url(value: object) -> str:
     text = as_text(value).strip()
-    return redact_url(text) if text.startswith(("http://", "https://")) else ""
+    return text if text.startswith(("http://", "https://")) else ""
 
 
 # The largest ``int`` of DataHub's aspects.

@@ -66,7 +66,7 @@ class StreamingQuery:
     def add_progress(self, progress: JsonObject) -> None:
         """Add a ``StreamingQueryProgress``; the latest one wins."""
         self.progress = progress
-        self.name = self.name or as_text(progress.get("name"))
+        self.name = self.name or redact_text(as_text(progress.get("name")))
         for source in as_objects(progress.get("sources")):
             description = as_text(source.get("description"))
             if description:
@@ -356,7 +356,7 @@ class SparkLog:
         self.applications.append(
             LoggedApplication(
                 as_text(event.get("App ID")),
-                as_text(event.get("App Name")),
+                redact_text(as_text(event.get("App Name"))),
                 start_ms,
                 default_fs=self._default_fs,
                 user=as_text(event.get("User")),
@@ -392,7 +392,7 @@ class SparkLog:
         self._application.executions[number] = SqlExecution(
             number,
             "" if matched else redact_text(description),
-            redact_text(self._application.kept_plan(plan, query_run_id)),
+            self._application.kept_plan(plan, query_run_id),
             root if isinstance(root, int) else number,
             start_ms,
             query_run_id,
@@ -426,7 +426,7 @@ class SparkLog:
     def _query_started(self, event: JsonObject) -> None:
         query = self._query(event)
         if query is not None:
-            query.name = as_text(event.get("name"))
+            query.name = redact_text(as_text(event.get("name")))
             query.start_ms = self.latest_ms = parse_time_ms(event.get("timestamp"))
 
     def _query_progressed(self, event: JsonObject) -> None:

@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.effects import renamed, with_effects, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     DROP,
@@ -328,7 +329,7 @@ class _Merge:
         )
         shown = ["its lineage comes from its plan"] if run is not None else []
         shown += [f"its plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
-        return "; ".join(shown) or "its plan names no file or table"
+        return redact_text("; ".join(shown)) or "its plan names no file or table"
 
 
 class _ReadsOfDriver:

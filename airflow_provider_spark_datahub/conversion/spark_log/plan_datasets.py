@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.datasets import have_own_names
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
@@ -239,7 +240,7 @@ def is_code(node: Node) -> bool:
 
 def reasons_of(node: Node) -> Iterator[str]:
     """Yield why the node does not show where its rows come from."""
-    head = node.head
+    head = redact_text(node.head)
     if is_code(node):
         yield f"the job's own code makes the rows ({head})"
     elif head == "LocalTableScan":

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     table_and_selector,
     without_partition_folders,
 )
-from airflow_provider_spark_datahub.conversion.events import DatasetId
+from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
@@ -128,7 +128,7 @@ class PlanNames:
     def of(self, named: PlanDataset) -> NamedDataset | None:
         """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
         if named.topic:
-            return NamedDataset(DatasetId(KAFKA, named.topic))
+            return NamedDataset(dataset_id(KAFKA, named.topic))
         if named.relation:
             return None
         path = location_of(named.path, self._default_fs) if named.path else None
@@ -167,7 +167,7 @@ class PlanNames:
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
             host = f"postgres://{database['host'].lower()}" if database is not None else ""
-            return NamedDataset(DatasetId(host, f"{database['name']}.{rest}")) if database is not None else None
+            return NamedDataset(dataset_id(host, f"{database['name']}.{rest}")) if database is not None else None
         warehouse = settings[".warehouse"].rstrip("/")
         if not warehouse or settings[".type"] not in ("", "hadoop"):
             return None
@@ -204,7 +204,7 @@ class PlanNames:
         if self._platforms and location not in self._reported:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
-            return NamedDataset(location, table=DatasetId(platform, named.table)) if not others else None
+            return NamedDataset(location, table=dataset_id(platform, named.table)) if not others else None
         catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
         return _described(location, catalog, named.table, framework)
 
@@ -345,12 +345,12 @@ def location_of(path: str, default_fs: str) -> DatasetId:
         # The Java listener takes HDFS if the file system is not known.
         scheme, _, host = default_fs.rstrip("/").partition("://")
         namespace = f"{scheme}://{host}" if host else scheme.rstrip(":") or FALLBACK_PLATFORM
-        return DatasetId(namespace, _trimmed(path))
+        return dataset_id(namespace, _trimmed(path))
     scheme, rest = matched["scheme"], path[matched.end() :]
     if not rest.startswith("//"):
-        return DatasetId(scheme, _trimmed(rest))
+        return dataset_id(scheme, _trimmed(rest))
     host, slash, below = rest[2:].partition("/")
-    return DatasetId(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
+    return dataset_id(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
 
 
 def dataset_of(path: str, default_fs: str, *, as_events: bool = False) -> DatasetId:
@@ -364,7 +364,7 @@ def dataset_of(path: str, default_fs: str, *, as_events: bool = False) -> Datase
     folders = location.name.split("/")
     while len(folders) > 2 and (number := _partition_folders(folders, as_events=as_events)):
         folders = folders[:-number]
-    return DatasetId(location.namespace, "/".join(folders) or "/")
+    return dataset_id(location.namespace, "/".join(folders) or "/")
 
 
 def _partition_folders(folders: Sequence[str], *, as_events: bool) -> int:

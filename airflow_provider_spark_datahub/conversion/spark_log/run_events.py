@@ -10,6 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, SPARK_LOG, DatasetId
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
@@ -87,7 +88,7 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
             elif hidden is not None and not any(sources_of(node)):
                 found.add(hidden[0].strip())
             found.update(unclear_paths(node))
-    return sorted(found - {""})
+    return sorted(map(redact_text, found - {""}))
 
 
 class LogEvents:
