@@ -19,6 +19,8 @@ _COMMANDS = {
     "show": ("views", "Show runs and lineage: in the terminal, as a page or a drawing."),
     "explain": ("views", "Explain an edge: its queries, or why there is none."),
     "diff": ("views", "Compare two sets of proposals."),
+    "changed": ("outbox", "Show what changed since a task's last green run."),
+    "impact": ("outbox", "Show which task instances read a wrong write."),
     "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),
     "doctor": ("doctor", "Check everything that lineage needs."),
     "warm": ("warm", "Write archives of Java classes: Spark starts faster."),

@@ -110,6 +110,7 @@ class DagRun:
     :param parent_urn: run that triggered this one, of another DAG.
     :param upstream_urns: runs of other DAGs that wrote the assets that triggered this one.
     :param due_ms: when the run was due, which orders DAG runs: a cleared run starts after newer runs.
+    :param logical_ms: its logical date.
     """
 
     site: AirflowSite
@@ -123,6 +124,7 @@ class DagRun:
     parent_urn: str | None = None
     upstream_urns: tuple[str, ...] = ()
     due_ms: int | None = None
+    logical_ms: int | None = None
 
     @property
     def urn(self) -> str:

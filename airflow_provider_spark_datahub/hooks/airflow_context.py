@@ -169,6 +169,7 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
         parent_urn=_triggering_run(dag_run, site),
         upstream_urns=tuple(sorted(set(_asset_writers(dag_run, site)))),
         due_ms=_due_ms(dag_run),
+        logical_ms=_epoch_ms(getattr(dag_run, "logical_date", None)),
     )
 
 

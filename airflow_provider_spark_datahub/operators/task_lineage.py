@@ -270,6 +270,8 @@ class TaskLineage:
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for warning in report.warnings:
             self._log.warning("Lineage: %s", printable(warning))
+        for line in report.changes:
+            self._log.warning("Lineage: %s", printable(line))
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
         self._context["ti"].xcom_push(key=task.XCOM_KEY, value=report.to_obj())
@@ -411,6 +413,7 @@ class TaskLineage:
         end = replace(self._new_end(result, failure), submitted=submitted)
         ended = self.ended = task.EndedAttempt(self.attempt, end, self._running)
         report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
+        self.guarded("comparing", ended.compare, costs_lineage=False)
         if result == "SUCCESS":
             self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, ended))
         reported = self._report(report)

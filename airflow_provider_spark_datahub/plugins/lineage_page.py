@@ -359,7 +359,8 @@ def _report_rows(
         known, state = states.get(reported.key.instance, set()), reported.state(settled)
         if known - {"delivered"} or state in known:
             state = ""  # the rows of its entries have it
-        said = (report.get("failure"), *(_why(state, [reported]) if state else ()), *(report.get("warnings") or ()))
+        lists = (text for name in ("changes", "warnings") for text in report.get(name) or ())
+        said = (report.get("failure"), *(_why(state, [reported]) if state else ()), *lists)
         notes = tuple(str(note) for note in said if note)
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
         name = f"report of {_task_name(*task)}"

@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.task.recovery import (
     RecoveryError,
     drain,
     is_ready,
+    keep_history,
     recover_entry,
     remove_delivered_events,
 )
@@ -38,7 +39,8 @@ from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
-    from airflow_provider_spark_datahub.conversion import Proposal
+    from airflow_provider_spark_datahub.conversion import JobLineage, Proposal
+    from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.job_events import RawEvents
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -330,6 +332,13 @@ class TaskDelivery:
             return []
         earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
         return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
+
+    def compare(
+        self, attempt: TaskAttempt, jobs: Sequence[JobLineage], deadline: Deadline, failure: str | None
+    ) -> None:
+        """Keep the history of the task, and report what changed since its last green run (:func:`.keep_history`)."""
+        self._outbox.deadline = deadline
+        self._report.changes = keep_history(self._outbox, attempt, jobs, failure)
 
     # -- raw events, for the backend of ``openlineage_conn_id``
 

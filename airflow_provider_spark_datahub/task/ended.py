@@ -38,7 +38,8 @@ _RAW_EVENTS_SHARE = 0.05
 
 _MOST_LOOKED_UP = 100
 """Outputs whose places are looked for on the disk at the end."""
-
+_FAILURE_CHARS = 1_000
+"""Longest description of a failure that is kept."""
 _LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
 
 
@@ -172,6 +173,13 @@ class EndedAttempt:
 
     def _deliver_runs(self, delivery: TaskDelivery) -> None:
         delivery.deliver(self._attempt.proposals(), self._deadline, spark_succeeded=self.end.spark_succeeded)
+
+    def compare(self) -> None:
+        """Keep a fingerprint of the attempt, and report what changed since the last green run of the task."""
+        if self.conversion is not None and not self._deadline.expired:
+            said = f"{self._lineage.report.failure}\n{redact_text(self._lineage.driver_output.last_line)}"
+            failure = None if self.end.spark_succeeded else said[:_FAILURE_CHARS]
+            self._lineage.delivery.compare(self._attempt, self.jobs, self._deadline, failure)
 
     # -- what later jobs of the attempt, other runs, Airflow's assets and DataHub's own plugin need
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER, UNREAD, CollectionReport
-from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
+from airflow_provider_spark_datahub.conversion import Fingerprint, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, OutboxError, machine
+from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Histories, OutboxError, machine
 from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 
 if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion import JobLineage
+    from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, Manifest, Outbox
     from airflow_provider_spark_datahub.task.options import Connections
 
@@ -111,7 +113,8 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
     if lineage is None:
         log.debug("No time was left to convert %s after %s", entry, counted(report.events, "event"))
         return None
-    proposals = lineage[1]
+    conversion, proposals = lineage
+    keep_history(entry.outbox, record.task_try, conversion.jobs, None if succeeded else "")
     if record.keep_events or not was_read_completely(report):
         entry = entry.update(redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()})
     if backend is not None and events.raw is not None and events.raw.is_whole:
@@ -120,6 +123,27 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
         events.raw.forward(entry.outbox, entry.manifest.key, backend)
     log.debug("Recovered %s: %s", entry, counted(len(proposals), "proposal"))
     return entry.finish(proposals, spark_succeeded=succeeded)
+
+
+def keep_history(outbox: Outbox, attempt: TaskAttempt, jobs: Sequence[JobLineage], failure: str | None) -> list[str]:
+    """Keep the fingerprint of an ended attempt, and return what changed since the last green run of the task.
+
+    A run that succeeded without lineage is left out: nothing could be compared with it.
+
+    :param failure: what the driver said in the end; ``None`` if Spark succeeded.
+    """
+    end_ms, logical_ms = attempt.end_ms or 0, attempt.dag_run.logical_ms
+    start_ms = end_ms if attempt.start_ms is None else attempt.start_ms
+    bare = Fingerprint(attempt.key, start_ms, end_ms, failure is None, failure or "", logical_ms=logical_ms)
+    record, histories = Fingerprint.of(bare, jobs), Histories(outbox.storage)
+    if record.succeeded and not record.datasets:
+        return []
+    try:
+        histories.write(record, max_age=outbox.limits.receipts)
+        return histories.changes(record)
+    except (OSError, ValueError) as error:
+        log.debug("The history of %s cannot be used: %s", attempt.key, error)
+        return []
 
 
 def was_read_completely(report: CollectionReport) -> bool:

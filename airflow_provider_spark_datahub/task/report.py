@@ -34,6 +34,7 @@ class LineageReport:
     :param warnings: problems with this lineage.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param sources: number of edges by the source that names them, if both were read: see the conversion rules, 8.5.
+    :param changes: what changed since the last green run of the task, the likeliest cause of a failure first.
     :param seconds: time for collecting, converting and delivering after Spark's end.
     """
 
@@ -57,6 +58,7 @@ class LineageReport:
     warnings: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
     events_file: str | None = None
     outbox_entry: str | None = None
     seconds: float = 0.0

@@ -349,5 +349,11 @@ def test_no_field_of_a_run_is_forgotten_in_the_comparison() -> None:
     of_job = {"flow", "parent_run_id", "app_name", "session_name", "description", "properties", "owners", "details"}
     assert set(RunState.__struct_fields__) == places | compared | of_evidence | of_job
     facets = {"schema", "schema_index", "columns", "lifecycle", "previous", "partitions", "layer", "gap", "is_metadata"}
-    of_run = {"statistics", "version", "scans"}  # those of operations, and of the run's own properties
+    of_run = {
+        "statistics",
+        "version",
+        "scans",
+        "amounts",
+        "replaces",
+    }  # those of operations, and of the run's own properties
     assert set(DatasetState.__struct_fields__) == facets | {"metadata"} | of_run

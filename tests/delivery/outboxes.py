@@ -46,8 +46,8 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    """Return all files except copies of delivered proposals and the count of bytes, on which no delivery depends."""
-    aside = {"delivered", "usage.json"}
+    """Return all files except those that no delivery needs: kept proposals, histories, the count of bytes."""
+    aside = {"delivered", "history", "usage.json"}
     return sorted(path for path in root.rglob("*") if path.is_file() and not aside & {*path.parts})
 
 

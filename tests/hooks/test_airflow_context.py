@@ -108,6 +108,7 @@ def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPa
             run_page,
             found.dag_run.dag,
             due_ms=1_767_312_000_000,
+            logical_ms=1_767_225_600_000,
         ),
         task_id="build",
         try_number=2,

@@ -42,6 +42,7 @@ class Try:
     sink: Sink | None = None
     sink_problem: str | None = None
     connections: Connections | None = None
+    run_id: str = RUN_ID
 
     def __post_init__(self) -> None:
         self.sink_file = self.folder / "lineage.jsonl"
@@ -57,7 +58,7 @@ class Try:
         }
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
-            TaskAttempt(DagRun(AirflowSite(), "shop", RUN_ID), "build", self.number, start_ms=START_MS),
+            TaskAttempt(DagRun(AirflowSite(), "shop", self.run_id), "build", self.number, start_ms=START_MS),
             self.connections
             or connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
         )

@@ -124,6 +124,7 @@ class JobLineage(msgspec.Struct, gc=False):
     :param patch_edges: edges are added to those in DataHub, as they may be incomplete (Deviation 10); else they replace
         those in DataHub.
     :param is_shared: other runs of a mapped task write edges of the same job: edges are only added, too.
+    :param uses: versions, amounts and schemas, if they are known.
     """
 
     definition: JobDefinition
@@ -133,6 +134,7 @@ class JobLineage(msgspec.Struct, gc=False):
     patch_edges: bool
     is_shared: bool = False
     operations: Sequence[Operation] = ()
+    uses: DatasetUses | None = None
 
     @property
     def job_urn(self) -> str:
@@ -203,7 +205,7 @@ class CoalescedJob:
         uses = DatasetUses(runs, namer, lineage, operations)
         run.dataset_properties = uses.properties()
         diagnostics.gaps = (*diagnostics.gaps, *uses.empty_reads())[:MAX_LISTED]
-        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations)
+        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations, uses=uses)
 
     def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:
         """Return the lineage, and diagnostics of this job. The next run of the job mostly has the same lineage."""

@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     Facets,
     JsonObject,
     RunEvent,
+    as_object,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     CHANGE_COLUMNS,
@@ -81,7 +82,9 @@ class DatasetState(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param version: the version that the run read first, or wrote last, if the producer names it.
+    :param replaces: Iceberg's report says that the table holds nothing but what the run wrote.
     :param scans: snapshots of an Iceberg table that the run read, as its reports name them.
+    :param amounts: what each scan read.
     :param gap: why Spark's plan does not show where its rows come from.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
@@ -96,16 +99,20 @@ class DatasetState(msgspec.Struct, gc=False):
     statistics: OutputStatistics = NOT_COUNTED
     layer: str = ""
     version: str = ""
+    replaces: bool = False
     scans: tuple[int | float, ...] = ()
+    amounts: tuple[OutputStatistics, ...] = ()
     is_metadata: bool = False
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
-    def add_reads(self, scans: tuple[int | float, ...], statistics: OutputStatistics) -> None:
+    def add_reads(self, scans: tuple[int | float, ...], amounts: tuple[OutputStatistics, ...]) -> None:
         """Add what a scan, or another run with equal content, read."""
         if scans:
             self.scans = tuple(dict.fromkeys((*self.scans, *scans)))[-MOST_VERSIONS:]
-        self.statistics = self.statistics.most(statistics)
+        self.amounts = tuple(dict.fromkeys((*self.amounts, *amounts)))[: MOST_VERSIONS + 1]
+        for amount in amounts:
+            self.statistics = self.statistics.most(amount)
 
     @property
     def column_inputs(self) -> tuple[DatasetId, ...]:
@@ -118,10 +125,16 @@ class DatasetState(msgspec.Struct, gc=False):
         return _lower_names(self.schema)
 
 
-def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], OutputStatistics]:
+def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], tuple[OutputStatistics, ...]]:
     snapshot = input_facets["icebergScanReport"].get("snapshotId")
     scans = (snapshot,) if isinstance(snapshot, int | float) else ()
-    return scans, OutputStatistics.read(input_facets, "inputStatistics")
+    return scans, (OutputStatistics.read(input_facets, "inputStatistics"),)
+
+
+def _replaces(output_facets: Facets) -> bool:
+    counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
+    pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
+    return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
 
 
 # The events of an application repeat the schemas of its tables.
@@ -431,6 +444,7 @@ class Fold:
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
             # The other events name the version before the write.
             state.version = (read_version(dataset.facets) if is_complete else "") or state.version
+            state.replaces = state.replaces or written.once(_replaces)
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
         state = known.get(dataset.id)
@@ -560,7 +574,7 @@ class _Representative:
             run.outputs[dataset].statistics = run.outputs[dataset].statistics.plus(state.statistics)
             run.outputs[dataset].version = state.version or run.outputs[dataset].version
         for dataset, state in other.inputs.items():
-            run.inputs[dataset].add_reads(state.scans, state.statistics)
+            run.inputs[dataset].add_reads(state.scans, state.amounts)
         run.cover(other.start_ms, other.end_ms)
         run.worked = run.worked or other.worked
         run.last_index = max(run.last_index, other.last_index)

@@ -363,7 +363,7 @@ def _holds_its_rows(statement: str) -> bool:
 
 
 # Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
-_LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
+LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
 _Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
@@ -555,7 +555,7 @@ class _Edges:
         before = {
             dataset
             for run, _ in reads
-            if run.job_type == RDD_JOB and not run.job_name.endswith(_LISTINGS) and run.start_ms is not None
+            if run.job_type == RDD_JOB and not run.job_name.endswith(LISTINGS) and run.start_ms is not None
             for dataset in run.inputs
             if run.start_ms < first_write_ms.get(dataset, 0)
         }

@@ -5,38 +5,58 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import decompressed
-from airflow_provider_spark_datahub.conversion.events import as_object, as_objects
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation
+from airflow_provider_spark_datahub.conversion.runs.lineage import LISTINGS, Lineage, Operation
 
 _MOST_DATASETS = 500
 """Most datasets of a run that are described, lest its properties grow too long for DataHub."""
 
 
-class _Use(msgspec.Struct, gc=False):
+class JobUse(msgspec.Struct, gc=False):
     """Use of one dataset by the runs of an application.
 
+    :param schema: the ``schema`` facet as compressed text.
     :param rows: of each read; ``None`` if the producer did not count them.
+    :param scans: what each scan read.
+    :param written: all versions that it wrote; :attr:`versions` has the last one.
+    :param is_partial: some query that read it has no known version.
+    :param replaces: after the last write, the dataset holds nothing of earlier runs.
     """
 
     versions: dict[str, None] = {}
     amount: OutputStatistics = NOT_COUNTED
     schema: bytes | None = None
     rows: list[int | None] = []
+    scans: dict[OutputStatistics, None] = {}
+    written: dict[str, None] = {}
+    is_partial: bool = False
+    replaces: bool = False
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Types of the columns by name."""
+        fields = as_objects(as_object(decompressed(self.schema)).get("fields")) if self.schema else ()
+        return {as_text(field.get("name")): as_text(field.get("type")) for field in fields}
+
+    @property
+    def last_versions(self) -> tuple[str, ...]:
+        """The last versions that were used."""
+        return tuple(self.versions)[-MOST_VERSIONS:]
 
     def text(self) -> str:
         """Return the use as JSON; empty if no more than the schema is known."""
         rows, size, _ = self.amount
-        parts = {"version": ", ".join([*self.versions][-MOST_VERSIONS:]) or None, "rows": rows, "bytes": size}
+        parts = {"version": ", ".join(self.last_versions) or None, "rows": rows, "bytes": size}
         known: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
         return json.dumps(known | {"schema": _schema_hash(self.schema)} if self.schema else known) if known else ""
 
@@ -53,18 +73,38 @@ class DatasetUses:
         ended = [run for run in sorted(runs, key=lambda run: run.last_index) if run.ended and not run.failure]
         states = (state for run in ended for state in (*run.inputs.values(), *run.outputs.values()))
         self._exact = {float(state.version): state.version for state in states if state.version.isdecimal()}
-        self._reads: dict[str, _Use] = {}
-        self._writes: dict[str, _Use] = {}
+        self.reads: dict[str, JobUse] = {}
+        self.writes: dict[str, JobUse] = {}
+        self._runs, self._namer = runs, namer
         for run in in_time(ended):
-            for use, state in _uses(self._reads, run.inputs.items(), namer, lineage.inputs):
-                use.versions |= dict.fromkeys(self._versions_read(state))
+            for use, state in _uses(self.reads, run.inputs.items(), namer, lineage.inputs):
+                versions = dict.fromkeys(self._versions_read(state))
+                use.versions |= versions
+                use.is_partial = use.is_partial or not versions
                 use.amount = use.amount.most(state.statistics)
                 use.rows.append(state.statistics.rows)
-            for use, state in _uses(self._writes, run.written, namer, lineage.outputs):
+                use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
+            for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
                 use.versions = {state.version: None} if state.version else use.versions
+                use.written |= use.versions
+                use.replaces = use.replaces or state.replaces
+        # A query without an end may have read anything.
+        for run in (run for run in runs if not (run.ended or _is_listing(run))):
+            for use, _ in _uses(self.reads, run.inputs.items(), namer, lineage.inputs):
+                use.is_partial, use.scans[NOT_COUNTED] = True, None
         for operation in operations:
-            if (written := self._writes.get(operation.dataset)) is not None:
+            if (written := self.writes.get(operation.dataset)) is not None:
                 written.amount = written.amount.plus(operation.statistics)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DatasetUses) and (self.reads, self.writes) == (other.reads, other.writes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        """The inputs whose columns may reach an output without a column edge."""
+        return frozenset(urn for run in self._runs for dataset in _hidden(run) if (urn := self._namer.urn(dataset)))
 
     def _versions_read(self, state: DatasetState) -> Iterator[str]:
         """Yield what a query read. Of a scan in the past, the ``version`` facet names the latest version."""
@@ -76,26 +116,46 @@ class DatasetUses:
 
     def properties(self) -> dict[str, str]:
         """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as JSON."""
-        kinds = (("input", self._reads), ("output", self._writes))
+        kinds = (("input", self.reads), ("output", self.writes))
         texts = {f"{kind}:{urn}": use.text() for kind, uses in kinds for urn, use in sorted(uses.items())}
         return dict([(name, text) for name, text in texts.items() if text][:_MOST_DATASETS])
 
     def empty_reads(self) -> tuple[str, ...]:
         """Return a sentence for each dataset whose queries all read no row, unless the job wrote it too."""
-        read = {urn: use.rows for urn, use in self._reads.items() if urn not in self._writes}
+        read = {urn: use.rows for urn, use in self.reads.items() if urn not in self.writes}
         return tuple(f"read 0 rows of {urn}" for urn, rows in sorted(read.items()) if set(rows) == {0})
 
 
+def _is_listing(run: RunState) -> bool:
+    return run.job_type == RDD_JOB and run.job_name.endswith(LISTINGS)
+
+
+def _hidden(run: RunState) -> Iterator[DatasetId]:
+    """Yield the inputs of a query that the column edges of one of its outputs do not cover.
+
+    What a query without outputs read may have become part of another query, as a value in the driver.
+    """
+    if not run.written and not _is_listing(run):
+        yield from run.inputs
+    for _, state in run.written:
+        edges = state.columns.edges if state.columns is not None else ()
+        named = {upstream.dataset for edge in edges for upstream in edge.upstreams}
+        made = {column for edge in edges for column in edge.downstreams}
+        if state.schema is None or not made.issuperset(field_names(state.schema)):
+            named.clear()
+        yield from (dataset for dataset in run.inputs if dataset not in named)
+
+
 def _uses(
-    known: dict[str, _Use],
+    known: dict[str, JobUse],
     touched: Iterable[tuple[Any, DatasetState]],
     namer: DatasetNamer,
     edges: Collection[str],
-) -> Iterator[tuple[_Use, DatasetState]]:
+) -> Iterator[tuple[JobUse, DatasetState]]:
     for dataset, state in touched:
         # A metadata table has other rows and columns.
         if not state.is_metadata and (urn := namer.urn(dataset)) in edges and urn is not None:
-            use = known.setdefault(urn, _Use())
+            use = known.setdefault(urn, JobUse())
             use.schema = state.schema or use.schema
             yield use, state
 

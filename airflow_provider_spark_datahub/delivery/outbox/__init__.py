@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
     from .lease import Lease, Overflow
     from .processes import is_gone, machine, process_start
-    from .receipts import EdgeRecord, EdgeRecords, ListenerFailures, outdated_edges
+    from .receipts import EdgeRecord, EdgeRecords, Histories, ListenerFailures, outdated_edges
     from .storage import LocalStorage, ObjectStorage, OutboxError
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -23,7 +23,7 @@ else:
             "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
             "lease": "Lease Overflow",
             "processes": "is_gone machine process_start",
-            "receipts": "EdgeRecord EdgeRecords ListenerFailures outdated_edges",
+            "receipts": "EdgeRecord EdgeRecords Histories ListenerFailures outdated_edges",
             "storage": "LocalStorage ObjectStorage OutboxError",
         },
     )

@@ -40,6 +40,7 @@ class Folder(StrEnum):
     EDGES = "edges"
     LISTENER_FAILURES = "listener_failures"
     LEASES = "leases"
+    HISTORY = "history"
 
 
 class Naming:

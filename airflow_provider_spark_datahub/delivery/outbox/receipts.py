@@ -6,19 +6,24 @@
 ended, these records show which edges earlier DAG runs wrote and this one did not.
 
 *Failures of the listener* are for later attempts of the same task run, which run without it.
+
+*Histories* are fingerprints of attempts, which show what changed since the last green run.
 """
 
 from __future__ import annotations
 
 import gzip
 import logging
+import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion import FEW_GREENS, MOST_COMPARED, Fingerprint, changes_since
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
     EntryName,
@@ -32,6 +37,7 @@ from airflow_provider_spark_datahub.files import UnreadFileError
 
 log = logging.getLogger(__name__)
 
+_Record = TypeVar("_Record", bound=msgspec.Struct)
 _BLOCK_BYTES = 4096
 """Bytes that a small file takes on most disks."""
 Unsettled = tuple[EntryName, Collection[str] | None]
@@ -205,13 +211,14 @@ class Receipts:
         return len(expired)
 
     def size(self) -> int:
-        """Return the bytes that all receipts take on a disk, with the proposals that are kept beside them."""
+        """Return the bytes that all receipts take on a disk, with the kept proposals and the histories."""
         return sum(
-            sum(map(_on_disk, self._storage.stored(folder).values())) for folder in (Folder.RECEIPTS, Folder.DELIVERED)
+            sum(map(_on_disk, self._storage.stored(folder).values()))
+            for folder in (Folder.RECEIPTS, Folder.DELIVERED, Folder.HISTORY)
         )
 
     def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
-        """Remove the oldest kept proposals, then receipts that protect nothing; return how many bytes that freed.
+        """Remove the oldest kept proposals, histories, then receipts that protect nothing; return the freed bytes.
 
         A receipt protects delivered aspects if an unsettled entry of its task is older, or belongs to its task
         instance. If the aspects that such an entry replaces are known, the receipt must name one of them.
@@ -221,6 +228,7 @@ class Receipts:
         :param unsettled: returns the entries that may be delivered one day.
         """
         removable = _oldest_first(self._storage.stored(Folder.DELIVERED))
+        removable |= _oldest_first(self._storage.stored(Folder.HISTORY))
         if sum(removable.values()) < most:
             removable |= _oldest_first(self._unneeded(unsettled()))
         if sum(removable.values()) < least:
@@ -328,13 +336,14 @@ class EdgeRecords:
 
     def write(self, record: EdgeRecord, *, max_age: float) -> None:
         """Write a record durably, and remove those of the task's DAG runs that began ``max_age`` seconds before."""
-        self._storage.write(record.name, [gzip.compress(msgspec.json.encode(record), 1, mtime=0)])
+        self._storage.write(record.name, [_packed(record)])
         _remove_older(self._storage, record.name, record.run_start_ms - max_age * 1000)
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
         folder = f"{Folder.EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
-        records = [record for name in self._storage.stored(folder) if (record := self._read(name)) is not None]
+        names = self._storage.stored(folder)
+        records = [record for name in names if (record := _unpacked(self._storage, name, EdgeRecord)) is not None]
         found = [record for record in records if record.connection_id == connection_id]
         return sorted(found, key=lambda record: record.run_due_ms)
 
@@ -343,14 +352,20 @@ class EdgeRecords:
         for record in records:
             self._storage.remove(record.name)
 
-    def _read(self, name: str) -> EdgeRecord | None:
-        try:
-            return msgspec.json.decode(gzip.decompress(self._storage.read(name)), type=EdgeRecord)
-        except FileNotFoundError:
-            return None
-        except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
-            log.warning("The record of edges %s cannot be read: %s", self._storage.describe(name), error)
-            return None
+
+def _packed(record: msgspec.Struct) -> bytes:
+    return gzip.compress(msgspec.json.encode(record), 1, mtime=0)
+
+
+def _unpacked(storage: OutboxStorage, name: str, kind: type[_Record]) -> _Record | None:
+    """Return a record; ``None`` if it is gone or cannot be read, which is logged."""
+    try:
+        return msgspec.json.decode(gzip.decompress(storage.read(name)), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
+        log.warning("The record %s cannot be read: %s", storage.describe(name), error)
+        return None
 
 
 class ListenerFailures:
@@ -381,6 +396,108 @@ class ListenerFailures:
     @staticmethod
     def _name(key: AttemptKey, run_start_ms: int) -> str:
         return f"{Folder.LISTENER_FAILURES}/{key.task}/{run_start_ms:013d}-{key.instance}.txt"
+
+
+_LAST_KEPT = 10
+"""Records of each task that are kept however old they are, with the last green one."""
+_MOST_OTHERS = 200
+"""Most records of other tasks that one comparison reads."""
+
+
+class _HistoryName(NamedTuple):
+    name: str
+    end_ms: int
+    instance: str
+    map_index: int
+    try_number: int
+    is_green: bool
+
+    @classmethod
+    def parse(cls, name: str) -> _HistoryName | None:
+        match = _HISTORY.fullmatch(name.rpartition("/")[2])
+        return cls(name, int(match[1]), match[2], int(match[3]), int(match[4]), match[5] == "green") if match else None
+
+
+_HISTORY = re.compile(r"([0-9]{13,15})-(.+-[0-9a-f]{20})-(-1|[0-9]+)-([0-9]+)\.(green|red)\.json\.gz")
+
+
+class Histories:
+    """Fingerprints of the latest attempts in an outbox, by task. Methods raise OSError if its storage refuses."""
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def write(self, record: Fingerprint, *, max_age: float) -> None:
+        """Write a fingerprint, and remove those of the task that are neither among the last ones nor young enough.
+
+        :param max_age: seconds.
+        """
+        key, state = record.key, "green" if record.succeeded else "red"
+        stem = f"{record.end_ms:013d}-{key.instance}-{key.map_index}-{key.try_number}"
+        name = f"{Folder.HISTORY}/{key.task}/{stem}.{state}.json.gz"
+        self._storage.write(name, [_packed(record)], sync=False)
+        known = [other for other in self._names(key.task) if other.map_index == key.map_index]
+        green = next((other for other in known if other.is_green), None)
+        for place, other in enumerate(known):
+            is_old = place >= _LAST_KEPT and other.end_ms < record.end_ms - max_age * 1000 and other is not green
+            is_same = (other.instance, other.try_number) == (key.instance, key.try_number) and other.name != name
+            if is_old or is_same:
+                self._storage.remove(other.name)
+
+    def of_task(self, key: AttemptKey) -> Iterator[Fingerprint]:
+        """Yield the fingerprints of a task's runs, the newest first, of the same index if it is mapped."""
+        for name in self._names(key.task):
+            if name.map_index == key.map_index:
+                yield from self._read(name)
+
+    def changes(self, record: Fingerprint) -> list[str]:
+        """Return at most five lines on what changed since the task's last green run before this attempt."""
+        key = record.key
+        names = [
+            name
+            for name in self._names(key.task)
+            if name.is_green and name.end_ms < record.end_ms and name.instance != key.instance
+        ]
+        names = [name for name in names if name.map_index == key.map_index]
+        greens = [green for name in names[:1] for green in self._read(name)]
+        if not greens:
+            return []
+        lines = changes_since(record, greens)
+        if record.succeeded and not lines and not record.reads_again(greens[0]):
+            return []
+        greens += [green for name in names[1:MOST_COMPARED] for green in self._read(name)]
+        # A run that succeeded without other changes is not worth so many reads.
+        others = self._of_others(record, greens[:FEW_GREENS]) if lines or not record.succeeded else ()
+        return changes_since(record, greens, others)
+
+    def _of_others(self, record: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[Fingerprint]:
+        """Yield what other tasks did since the oldest of these runs, and the last before, those of the DAG first."""
+        since_ms, prefix = min(green.start_ms for green in greens), AttemptKey.dag_prefix(record.key.dag_id)
+        tasks: dict[str, list[_HistoryName]] = {}
+        for name in self._names():
+            if name.end_ms <= record.end_ms:
+                tasks.setdefault(name.name.split("/")[1], []).append(name)
+        tasks.pop(record.key.task, None)
+        wanted = list[_HistoryName]()
+        for task in sorted(tasks, key=lambda task: (not task.startswith(prefix), -tasks[task][0].end_ms)):
+            newer = [name for name in tasks[task] if name.end_ms >= since_ms]
+            wanted += tasks[task][: len(newer) + 1]
+        for name in wanted[:_MOST_OTHERS]:
+            yield from self._read(name)
+
+    def all(self) -> Iterator[Fingerprint]:
+        """Yield all fingerprints, the newest first."""
+        for name in self._names():
+            yield from self._read(name)
+
+    def _names(self, task: str = "") -> list[_HistoryName]:
+        listed = map(_HistoryName.parse, self._storage.names(f"{Folder.HISTORY}/{task}" if task else Folder.HISTORY))
+        return sorted(filter(None, listed), key=lambda name: name.end_ms, reverse=True)
+
+    def _read(self, name: _HistoryName) -> Iterator[Fingerprint]:
+        record = _unpacked(self._storage, name.name, Fingerprint)
+        if record is not None:
+            yield record
 
 
 def _remove_older(storage: OutboxStorage, name: str, before_ms: float) -> None:

@@ -1,0 +1,365 @@
+"""Fingerprints of attempts, and what changed since the last green run (``docs/changed.md``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import structs
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT
+from airflow_provider_spark_datahub.conversion.events import iso_instant
+
+if TYPE_CHECKING:
+    from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+    from airflow_provider_spark_datahub.conversion.runs.versions import JobUse
+
+MOST_COMPARED = 10
+"""Green runs whose counts make a range."""
+_MOST_LINES = 5
+_MOST_COLUMNS, _MOST_PAIRS = 5_000, 20_000
+"""Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB long."""
+_MOST_SCANS = MOST_VERSIONS = 20
+UNKNOWN_VERSION = "?"
+_VERSIONS = {"processingEngineVersion": "Spark", "openlineageAdapterVersion": "the OpenLineage jar"}
+_PROPERTY_CHARS = 200
+_FACTOR = 2
+"""Counts may grow or fall by this factor beyond those of the latest green runs."""
+FEW_GREENS = 3
+"""Green runs between which an input must have been written each time if its silence since is a change."""
+_DAILY = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d+", re.IGNORECASE)
+
+
+class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Use of one dataset by an attempt.
+
+    :param versions: those that it read, or wrote, the last one last; of some reads, it may be unknown.
+    :param columns: types by name.
+    :param scans: rows and bytes of each scan that read it; none if there are too many.
+    :param start_ms: start of the first write, and :attr:`end_ms` the end of the last one; ``None`` if not known.
+    :param replaces: it is a write after which the dataset holds nothing else.
+    """
+
+    versions: tuple[str, ...] = ()
+    rows: int | None = None
+    size: int | None = None
+    columns: dict[str, str] = {}
+    scans: tuple[tuple[int | None, int | None], ...] = ()
+    start_ms: int | None = None
+    end_ms: int | None = None
+    replaces: bool = False
+
+    def plus(self, other: Use) -> Use:
+        """Return the use of two datasets that count as one."""
+        rows, size = (_sum(*both) for both in ((self.rows, other.rows), (self.size, other.size)))
+        versions, starts = (*self.versions, *other.versions), (self.start_ms, other.start_ms)
+        start_ms = min((ms for ms in starts if ms is not None), default=None)
+        ends = (ms for ms in (self.end_ms, other.end_ms) if ms is not None)
+        replaces = self.replaces or other.replaces
+        columns, scans = self.columns | other.columns, (*self.scans, *other.scans)
+        return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces)
+
+
+class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt read and wrote, and how. Times are in ms since the epoch.
+
+    :param logical_ms: logical date of its DAG run, if it has one.
+    :param succeeded: whether its Spark did.
+    :param failure: what the driver said in the end if it did not.
+    :param edges: numbers of an output and an input among :attr:`datasets`, with pairs of their columns.
+    :param hidden: inputs whose columns may reach outputs without a column edge.
+    :param code: versions and Spark properties by name.
+    """
+
+    key: AttemptKey
+    start_ms: int
+    end_ms: int
+    succeeded: bool
+    failure: str = ""
+    inputs: dict[str, Use] = {}
+    outputs: dict[str, Use] = {}
+    edges: tuple[tuple[int, int, tuple[tuple[str, str], ...]], ...] = ()
+    hidden: tuple[str, ...] = ()
+    code: dict[str, str] = {}
+    logical_ms: int | None = None
+
+    @property
+    def datasets(self) -> list[str]:
+        """URNs of the inputs and outputs, each once."""
+        return list(self.inputs | self.outputs)
+
+    def reads_again(self, green: Fingerprint) -> bool:
+        """Return whether it read a version that an earlier run read, too."""
+        return any(use.versions and use == green.inputs.get(urn) for urn, use in self.inputs.items())
+
+    @classmethod
+    def of(cls, attempt: Fingerprint, jobs: Sequence[JobLineage]) -> Fingerprint:
+        """Return the fingerprint of an attempt with its Spark jobs. :param attempt: its key, times and result."""
+        inputs, outputs, hidden, code = dict[str, Use](), dict[str, Use](), set[str](), dict[str, str]()
+        left = _MOST_COLUMNS
+        for job in jobs:
+            reads, writes = (job.uses.reads, job.uses.writes) if job.uses is not None else ({}, {})
+            for known, urns, uses in ((inputs, job.lineage.inputs, reads), (outputs, job.lineage.outputs, writes)):
+                for urn in urns:
+                    use = _use(uses.get(urn), left)
+                    left -= len(use.columns)
+                    known[urn] = known[urn].plus(use) if urn in known else use
+            for operation in job.operations:
+                if operation.dataset in outputs:
+                    at = Use(start_ms=operation.start_ms, end_ms=operation.time_ms)
+                    outputs[operation.dataset] = outputs[operation.dataset].plus(at)
+            hidden |= set(job.lineage.inputs) if job.uses is None else job.uses.hidden
+            code |= _code(job)
+        edges, is_whole = _edges(jobs, list(inputs | outputs))
+        hidden = hidden.intersection(inputs) if is_whole else set(inputs)
+        return structs.replace(
+            attempt, inputs=inputs, outputs=outputs, edges=edges, hidden=tuple(sorted(hidden)), code=code
+        )
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _use(use: JobUse | None, columns: int) -> Use:
+    if use is None:
+        return Use()
+    rows, size, _ = use.amount
+    versions = tuple(use.written)[-MOST_VERSIONS:] or use.last_versions
+    if versions and (use.is_partial or len(use.versions) > MOST_VERSIONS):
+        versions = (*versions, UNKNOWN_VERSION)
+    known = dict(list(use.columns.items())[: max(0, columns)])
+    scans = tuple((scan.rows, scan.size) for scan in use.scans) if len(use.scans) <= _MOST_SCANS else ()
+    return Use(versions, rows, size, known, scans, replaces=use.replaces)
+
+
+def _code(job: JobLineage) -> dict[str, str]:
+    known = {**job.definition.flow_properties, **job.definition.properties}
+    named = {_VERSIONS.get(name, name): value for name, value in sorted(known.items())}
+    wanted = ("spark.", *_VERSIONS.values())
+    return {name: value[:_PROPERTY_CHARS] for name, value in named.items() if name.startswith(wanted)}
+
+
+def _edges(
+    jobs: Iterable[JobLineage], datasets: Sequence[str]
+) -> tuple[tuple[tuple[int, int, tuple[tuple[str, str], ...]], ...], bool]:
+    """Return the column edges, and whether they are all there."""
+    numbers = {urn: number for number, urn in enumerate(datasets)}
+    edges: dict[tuple[int, int], dict[tuple[str, str], None]] = {}
+    pairs = 0
+    for job in jobs:
+        if COLUMN_EDGES_LEFT_OUT in job.diagnostics.truncations:
+            return (), False
+        for lineage in job.lineage.fine_grained:
+            for downstream in lineage["downstreams"]:
+                output, column = _field(downstream)
+                for upstream in lineage["upstreams"]:
+                    source, used = _field(upstream)
+                    if output in numbers and source in numbers:
+                        edges.setdefault((numbers[output], numbers[source]), {})[(column, used)] = None
+                        pairs += 1
+                if pairs > _MOST_PAIRS:
+                    return (), False
+    return tuple((output, source, tuple(of)) for (output, source), of in edges.items()), True
+
+
+def _field(urn: str) -> tuple[str, str]:
+    """Return the dataset and the column of a column's URN."""
+    dataset, _, column = urn.removeprefix("urn:li:schemaField:(").removesuffix(")").rpartition(",")
+    return dataset, unquote(column)
+
+
+# -- what changed
+
+
+def folded(text: str) -> str:
+    """Return a name without what differs in each run: digits, dates and UUIDs."""
+    return _DAILY.sub("*", text)
+
+
+def dataset_name(urn: str) -> str:
+    """Return a dataset's name in DataHub, for people."""
+    return unquote(urn.split(",")[1]) if urn.count(",") > 1 else urn
+
+
+class _Line(NamedTuple):
+    """Change in words.
+
+    :param rank: the likeliest cause of a failure has 0.
+    :param names: as the failure would mention them.
+    """
+
+    rank: int
+    text: str
+    names: tuple[str, ...] = ()
+
+    def is_in(self, failure: str) -> bool:
+        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", failure, re.IGNORECASE) for name in self.names)
+
+
+class _Write(NamedTuple):
+    end_ms: int
+    task: str
+    use: Use
+
+
+_Uses = dict[str, tuple[str, Use]]
+"""Name for people and use of each dataset, by its folded URN."""
+
+
+def changes_since(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint] = ()) -> list[str]:
+    """Return at most five lines on what changed since the last green run, the likeliest cause first.
+
+    :param greens: green runs of the task before this one, the newest first; at least one.
+    :param others: attempts of other tasks, which may have written what the green run read.
+    """
+    lines = list(chain(_of_inputs(now, greens[:MOST_COMPARED], others), _of_code(now, greens[0])))
+    if now.succeeded:
+        lines += _of_outputs(now, greens[:MOST_COMPARED])
+    lines.sort(key=lambda line: (not line.is_in(now.failure), line.rank))
+    since = iso_instant(greens[0].end_ms)[:16].replace("T", " ")
+    return [f"since the green run of {since} UTC: {line.text}" for line in lines[:_MOST_LINES]]
+
+
+def _by_folded(uses: Mapping[str, Use]) -> _Uses:
+    found: _Uses = {}
+    for urn, use in uses.items():
+        name, known = folded(urn), found.get(folded(urn))
+        found[name] = (folded(known[0]), known[1].plus(use)) if known else (dataset_name(urn), use)
+    return found
+
+
+def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint]) -> Iterator[_Line]:
+    seen, known = _by_folded(now.inputs), [_by_folded(green.inputs) for green in greens]
+    writes: dict[str, list[_Write]] = {}
+    for record in sorted(others, key=lambda record: record.end_ms):
+        for urn, made in record.outputs.items():
+            writes.setdefault(folded(urn), []).append(_Write(made.end_ms or record.end_ms, record.key.task, made))
+    yield from _of_names("reads", seen, known, complete=now.succeeded)
+    for name, (subject, was) in known[0].items():
+        use, written = seen[name][1] if name in seen else None, writes.get(name, [])
+        last, before = _last_writes(written, greens[0])
+        old, new = (was, use) if use is not None and use.columns else (before, last)
+        if old is not None and new is not None:
+            yield from _of_columns(subject, old, new, _used_columns(greens[0], name))
+        if use is not None:
+            yield from _of_counts("reads", subject, use, [uses[name][1] for uses in known if name in uses], now)
+        elif last is not None and before is not None and last.rows == 0 and before.rows:
+            yield _Line(1, f"0 rows were written to {subject} (was {before.rows:,})", (_last_part(subject),))
+        reads = [uses[name][1] if name in uses else None for uses in (seen, *known)][: FEW_GREENS + 1]
+        yield from _of_silence(subject, reads, written, [run.start_ms for run in (now, *greens)])
+
+
+def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
+    seen, known = _by_folded(now.outputs), [_by_folded(green.outputs) for green in greens]
+    yield from _of_names("writes", seen, known, complete=True)
+    for name, (subject, was) in known[0].items():
+        if name in seen:
+            use = seen[name][1]
+            yield from _of_columns(subject, was, use, None)
+            yield from _of_counts("writes", subject, use, [uses[name][1] for uses in known if name in uses], now)
+
+
+def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool) -> Iterator[_Line]:
+    for name, (subject, _) in known[0].items() if complete else ():
+        if name not in seen and all(name in uses for uses in known):
+            yield _Line(3, f"{verb} {subject} no longer")
+    for name, (subject, _) in seen.items():
+        if not any(name in uses for uses in known):
+            yield _Line(3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),))
+
+
+def _of_columns(subject: str, before: Use, after: Use, used: frozenset[str] | None) -> Iterator[_Line]:
+    """Yield the change of a dataset's columns. :param used: those that the job needs; ``None`` for an output."""
+    old, new = ({name.lower(): (name, kind) for name, kind in use.columns.items()} for use in (before, after))
+    if not (old and new):
+        return
+    lost, added = ([names[key][0] for key in names if key not in others] for names, others in ((old, new), (new, old)))
+    typed = [key for key in old if key in new and old[key][1] and new[key][1] and old[key][1] != new[key][1]]
+    parts = [f"lost the {_listed('column', lost)}"] if lost else []
+    parts += [f"has the new {_listed('column', added)}"] if added else []
+    parts += [f"has {new[key][0]} as {new[key][1]} (was {old[key][1]})" for key in typed[:_MOST_LINES]]
+    if parts:
+        gone = {name.lower() for name in (*lost, *typed)}
+        rank = 3 if used is None else 0 if gone & used else 2
+        yield _Line(rank, f"{subject} {' and '.join(parts)}", (*lost, *typed, _last_part(subject)))
+
+
+def _listed(noun: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LINES} more" if len(names) > _MOST_LINES else ""
+    return f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_LINES])}{more}"
+
+
+def _used_columns(green: Fingerprint, name: str) -> frozenset[str]:
+    """Return the columns of an input that a run needed, in lower case: all that it had if they are not known."""
+    urns, datasets = [urn for urn in green.inputs if folded(urn) == name], green.datasets
+    if green.edges and not set(urns) & set(green.hidden):
+        return frozenset(
+            used.lower() for _, source, pairs in green.edges if datasets[source] in urns for _, used in pairs
+        )
+    return frozenset(column.lower() for urn in urns for column in green.inputs[urn].columns)
+
+
+def _of_counts(verb: str, subject: str, use: Use, earlier: Sequence[Use], now: Fingerprint) -> Iterator[_Line]:
+    preposition = "of" if verb == "reads" else "to"
+    for noun, count, known in (
+        ("rows", use.rows, [use.rows for use in earlier if use.rows is not None]),
+        ("bytes", use.size, [use.size for use in earlier if use.size is not None]),
+    ):
+        if count is None or not known:
+            continue
+        is_empty = count == 0 < min(known)
+        # A job that failed may have read less than it would.
+        if is_empty or (now.succeeded and not min(known) <= count * _FACTOR <= max(known) * _FACTOR**2):
+            text = f"{verb} {count:,} {noun} {preposition} {subject} (was {known[0]:,})"
+            yield _Line(1 if is_empty else 6, text, (_last_part(subject),))
+        return
+
+
+def _last_writes(written: Sequence[_Write], green: Fingerprint) -> tuple[Use | None, Use | None]:
+    """Return the latest write since a green run, and the one before that run by the same task."""
+    last = next((write for write in reversed(written) if write.end_ms >= green.start_ms), None)
+    if last is None:
+        return None, None
+    earlier = [write for write in written if write.task == last.task and write.end_ms < green.end_ms]
+    before = next((write for write in reversed(earlier) if write.end_ms < last.end_ms), None)
+    return last.use, before.use if before is not None else None
+
+
+def _of_silence(
+    subject: str, reads: Sequence[Use | None], written: Sequence[_Write], starts: Sequence[int]
+) -> Iterator[_Line]:
+    """Yield that an input was not written since the green run, if it was written before each of the last ones.
+
+    :param reads: by this run and the green runs, the newest first; likewise their :attr:`starts`.
+    """
+    if len(reads) <= FEW_GREENS:
+        return
+    versions = [use.versions if use is not None else () for use in reads]
+    if all(versions):
+        moved = [newer != older for newer, older in pairwise(versions)]
+    else:
+        moved = [
+            any(older <= write.end_ms < newer for write in written)
+            for newer, older in pairwise(starts[: FEW_GREENS + 1])
+        ]
+    if not moved[0] and all(moved[1:]):
+        again = f" (version {', '.join(versions[0])} again)" if all(versions) else ""
+        yield _Line(4, f"{subject} was not written since then{again}", (_last_part(subject),))
+
+
+def _of_code(now: Fingerprint, green: Fingerprint) -> Iterator[_Line]:
+    for name in green.code.keys() & now.code.keys():
+        before, after = green.code[name], now.code[name]
+        if folded(before) != folded(after) or (before != after and not name.startswith("spark.")):
+            yield _Line(5, f"{name} is {after} (was {before})", (name,))
+
+
+def _last_part(subject: str) -> str:
+    return re.split(r"[./]", subject.rstrip("/"))[-1]

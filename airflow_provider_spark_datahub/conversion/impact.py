@@ -1,0 +1,304 @@
+"""What one write of a dataset reached: the task instances that read it, and what they wrote (``docs/impact.md``).
+
+When in doubt, a task instance counts as reached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use, dataset_name
+
+_SKEW_MS = 2_000
+"""Differences of clocks that do not matter."""
+_MOST_DELTA_DIGITS = 9
+"""Digits of a version that counts commits, as Delta's; Iceberg's are random numbers."""
+
+Instance = tuple[str, str, str, int]
+"""DAG, DAG run, task, map index."""
+
+
+class UnknownWriteError(ValueError):
+    """Question about a write that is not recorded, or about several datasets."""
+
+
+class Write(NamedTuple):
+    """Write of a dataset by an attempt; ``None`` if nothing is known of who wrote."""
+
+    urn: str
+    use: Use
+    start_ms: int
+    end_ms: int
+    record: Fingerprint | None = None
+
+    @property
+    def version(self) -> str:
+        """Its last version; empty if it has none."""
+        return self.use.versions[-1] if self.use.versions else ""
+
+    @property
+    def keys(self) -> set[str | int | float]:
+        """Its versions, for comparisons."""
+        return {_key(version) for version in self.use.versions}
+
+
+class ReachedInstance(msgspec.Struct, frozen=True):
+    """Task instance that a write reached. :param inferred: only times speak for it."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    logical_ms: int | None
+    inferred: bool
+
+
+class Impact(msgspec.Struct, frozen=True):
+    """What a write reached, and how many of the task instances downstream it did not reach.
+
+    :param reached: in the order in which they ran.
+    :param others: read only what other writes made.
+    :param other_columns: use other columns.
+    :param unreached: read only what the write did not reach.
+    """
+
+    reached: tuple[ReachedInstance, ...]
+    others: int
+    other_columns: int
+    unreached: int
+
+    @property
+    def downstream(self) -> int:
+        """Number of all task instances downstream."""
+        return len(self.reached) + self.others + self.other_columns + self.unreached
+
+
+class _Seen(Enum):
+    EARLIER = 0
+    OTHERS = 1
+    INFERRED = 2
+    READ = 3
+
+
+_Columns = frozenset[str] | None
+"""Columns in lower case; ``None`` for all of them."""
+
+
+class Records:
+    """Fingerprints of attempts: readers and writes by dataset."""
+
+    def __init__(self, records: Iterable[Fingerprint]) -> None:
+        self.readers: dict[str, list[Fingerprint]] = {}
+        self.writes: dict[str, list[Write]] = {}
+        for record in sorted(records, key=lambda record: (record.start_ms, record.end_ms)):
+            for urn in record.inputs:
+                self.readers.setdefault(urn, []).append(record)
+            for urn, use in record.outputs.items():
+                start_ms, end_ms = use.start_ms or record.start_ms, use.end_ms or record.end_ms
+                self.writes.setdefault(urn, []).append(Write(urn, use, start_ms, end_ms, record))
+        self._versions: dict[tuple[str, str | int | float], Write] = {}
+        self._sizes: dict[tuple[str, int | None], list[Write]] = {}
+        for urn, writes in self.writes.items():
+            writes.sort(key=lambda write: write.end_ms)
+            for write in writes:
+                self._sizes.setdefault((urn, write.use.size), []).append(write)
+                for key in write.keys:
+                    # OpenLineage may name the version before a write as its own.
+                    self._versions.setdefault((urn, key), write)
+
+    def version(self, urn: str, version: str) -> Write | None:
+        """Return the first write that made a version; ``None`` if it is not known."""
+        return self._versions.get((urn, _key(version)))
+
+    def of_size(self, urn: str, size: int) -> list[Write]:
+        """Return the writes of so many bytes."""
+        return self._sizes.get((urn, size), [])
+
+    def replacing(self, write: Write) -> Iterator[Write]:
+        """Yield the later writes that left nothing of a write."""
+        return (
+            other for other in self.writes.get(write.urn, ()) if other.use.replaces and other.start_ms > write.end_ms
+        )
+
+    def writes_of(self, name: str, version: str | None = None, since_ms: int | None = None) -> list[Write]:
+        """Return the writes of a dataset: of a version, or since a time, or the last one.
+
+        :param name: its URN, its name, or the end of its name.
+        :raises UnknownWriteError: if there is none, or several datasets have this name.
+        """
+        urns = [urn for urn in self.writes | self.readers if _is_named(urn, name)]
+        if len(urns) != 1:
+            found = f"are {', '.join(sorted(urns)[:5])}" if urns else "is none"
+            raise UnknownWriteError(f"want one dataset with the name {name}, there {found}")
+        writes = self.writes.get(urns[0], [])
+        if version is not None:
+            found = ", ".join(write.version for write in writes[-5:] if write.version) or "none"
+            writes = [write for write in writes if _key(version) in write.keys]
+            if not writes:
+                raise UnknownWriteError(f"no recorded write of {name} has version {version}; the last are {found}")
+        elif since_ms is not None:
+            # Nobody knows who else writes, such as those of raw files.
+            unknown = Write(urns[0], Use(), since_ms, since_ms)
+            writes = [write for write in writes if write.end_ms >= since_ms] or [unknown]
+        elif not writes:
+            raise UnknownWriteError(f"no recorded task wrote {name}: say since when it is wrong")
+        return writes if version is not None or since_ms is not None else writes[-1:]
+
+    def impact(self, writes: Sequence[Write], column: str | None = None) -> Impact:
+        """Return what writes reached. :param column: only its values were wrong."""
+        origins = {_instance(write.record) for write in writes if write.record is not None}
+        columns = frozenset([column.lower()]) if column is not None else None
+        spread = _Spread(self)
+        spread.follow(writes, columns)
+        everything = _Spread(self, naive=True)
+        everything.follow(writes, None)
+        reached = {instance: exact for instance, exact in spread.reached.items() if instance not in origins}
+        rest = everything.reached.keys() - origins - reached.keys()
+        others, other_columns = rest & spread.others, rest & spread.other_columns - spread.others
+        return Impact(
+            tuple(
+                ReachedInstance(*instance, spread.records[instance].logical_ms, inferred=not exact)
+                for instance, exact in sorted(reached.items(), key=lambda item: spread.records[item[0]].start_ms)
+            ),
+            len(others),
+            len(other_columns),
+            len(rest - others - other_columns),
+        )
+
+
+class _Spread:
+    """Spread of writes through task instances.
+
+    :param naive: whoever read a dataset after its write, or at the same time, is reached.
+    :ivar reached: whether versions prove it, by task instance.
+    :ivar records: the first reached attempt of each.
+    """
+
+    def __init__(self, known: Records, *, naive: bool = False) -> None:
+        self._known, self._naive = known, naive
+        self.reached: dict[Instance, bool] = {}
+        self.records: dict[Instance, Fingerprint] = {}
+        self.others: set[Instance] = set()
+        self.other_columns: set[Instance] = set()
+
+    def follow(self, writes: Iterable[Write], columns: _Columns) -> None:
+        queue = deque((write, columns, True) for write in writes)
+        known: dict[tuple[int, str], tuple[_Columns, bool]] = {}
+        while queue:
+            write, columns, exact = queue.popleft()
+            for reader in self._known.readers.get(write.urn, ()):
+                for output, reached, is_exact in self._through(reader, write, columns, exact=exact):
+                    before = known.get((id(reader), output), (frozenset(), False))
+                    after = _union(before[0], reached), before[1] or is_exact
+                    if after != before:
+                        known[id(reader), output] = after
+                        made = (made for made in self._known.writes[output] if made.record is reader)
+                        queue.extend((made, *after) for made in made)
+
+    def _through(
+        self, reader: Fingerprint, write: Write, columns: _Columns, *, exact: bool
+    ) -> Iterator[tuple[str, _Columns, bool]]:
+        """Yield the outputs of an attempt that a write reached through it, with their columns."""
+        instance, seen = _instance(reader), self._seen(reader, write)
+        if seen is _Seen.OTHERS:
+            self.others.add(instance)
+        if seen in (_Seen.EARLIER, _Seen.OTHERS) or not (reader.outputs or reader.succeeded):
+            return
+        outputs = _outputs(reader, write.urn, columns)
+        if columns is not None and not outputs:
+            self.other_columns.add(instance)
+            return
+        exact = exact and seen is _Seen.READ
+        self.reached[instance] = self.reached.get(instance, False) or exact
+        self.records.setdefault(instance, reader)
+        yield from ((output, reached, exact) for output, reached in outputs.items())
+
+    def _seen(self, reader: Fingerprint, write: Write) -> _Seen:
+        use, of_time = reader.inputs[write.urn], reader.end_ms + _SKEW_MS >= write.start_ms
+        by_time = _Seen.INFERRED if of_time else _Seen.EARLIER
+        if self._naive:
+            return by_time
+        read = [self._known.version(write.urn, version) for version in use.versions]
+        if any(_is_before(other, reader, read) for other in self._known.replacing(write)):
+            return _Seen.OTHERS
+        if use.scans and all(self._is_of_others(scan, reader, write) for scan in use.scans):
+            return _Seen.OTHERS
+        versions = [_by_version(version, known, write) for version, known in zip(use.versions, read, strict=True)]
+        return max((seen or by_time for seen in versions or [None]), key=lambda seen: seen.value)
+
+    def _is_of_others(self, scan: tuple[int | None, int | None], reader: Fingerprint, write: Write) -> bool:
+        """Return whether what a scan read is exactly what one other write made, by its bytes.
+
+        OpenLineage counts what a scan of Iceberg really read, with rows; of files, it is the size of the whole table,
+        which may be an old one: only a write after the wrong one shows that nothing else is left.
+        """
+        rows, size = scan
+        if not size or size == write.use.size:
+            return False
+        others = self._known.of_size(write.urn, size)
+        if rows is not None:
+            return any(other.start_ms <= reader.end_ms and other.use.rows in (None, rows) for other in others)
+        return any(other.start_ms > write.end_ms and _is_before(other, reader, []) for other in others)
+
+
+def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:
+    """Return whether an attempt read nothing from before a write. :param read: by the versions that it read."""
+    if read and write.version:
+        return all(of is not None and of.end_ms >= write.end_ms for of in read)
+    return write.end_ms + _SKEW_MS < reader.start_ms
+
+
+def _by_version(version: str, known: Write | None, write: Write) -> _Seen | None:
+    """Return whether a version, which a known write made, holds a write; ``None`` if versions do not say it."""
+    if _key(version) in write.keys:
+        return _Seen.READ
+    if known is not None:
+        # A later version holds what earlier ones held, unless it was replaced.
+        return _Seen.EARLIER if known.end_ms + _SKEW_MS < write.start_ms else _Seen.INFERRED
+    count, counts = _key(version), [key for key in write.keys if isinstance(key, int)]
+    return _Seen.EARLIER if isinstance(count, int) and counts and count < min(counts) else None
+
+
+def _outputs(reader: Fingerprint, urn: str, columns: _Columns) -> dict[str, _Columns]:
+    if columns is None or urn in reader.hidden:
+        return dict.fromkeys(reader.outputs)
+    found: dict[str, _Columns] = {}
+    datasets = reader.datasets
+    for output, source, pairs in reader.edges:
+        if datasets[source] == urn:
+            hit = frozenset(column.lower() for column, used in pairs if _is_part(used.lower(), columns))
+            if hit:
+                found[datasets[output]] = _union(found.get(datasets[output], frozenset()), hit)
+    return found
+
+
+def _is_part(column: str, columns: Collection[str]) -> bool:
+    """Return whether a column is one of these, or a field of one, or has one as a field."""
+    return any(f"{column}.".startswith(f"{of}.") or f"{of}.".startswith(f"{column}.") for of in columns)
+
+
+def _union(first: _Columns, second: _Columns) -> _Columns:
+    return None if first is None or second is None else first | second
+
+
+def _instance(record: Fingerprint) -> Instance:
+    key = record.key
+    return key.dag_id, key.run_id, key.task_id, key.map_index
+
+
+def _key(version: str) -> str | int | float:
+    """Return a version for comparisons: Delta counts; OpenLineage rounds the random numbers of Iceberg to 16 digits."""
+    try:
+        return int(version) if len(version) <= _MOST_DELTA_DIGITS else float(version)
+    except ValueError:
+        return version
+
+
+def _is_named(urn: str, name: str) -> bool:
+    full = dataset_name(urn)
+    return name in (urn, full) or full.endswith((f".{name}", f"/{name}"))

@@ -1,0 +1,225 @@
+"""Recall and precision of ``spark-datahub impact``, against the truth: a corrupted write, and everything run again.
+
+    python benchmarks/impact.py [WORLDS]
+
+A world is a month of 20 tables in three layers and 60 tasks in three DAGs, with late runs, retries and backfills: 20
+tasks write the tables, 40 write a report each. Tables hold a hash per column, so that running everything again with one
+corrupted write shows exactly whose outputs change.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion import Fingerprint, Impact, Records
+from airflow_provider_spark_datahub.conversion.changes import Use
+
+TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
+COLUMNS = tuple(f"c{number}" for number in range(4))
+KINDS = ("iceberg", "delta", "files")
+MODES = (*4 * ("replace",), *2 * ("partition",), "append", "merge")
+Content = dict[str, int]
+Instance = tuple[str, str, str, int]
+
+
+def _digest(content: object) -> int:
+    return zlib.crc32(repr(content).encode())
+
+
+@dataclass
+class Table:
+    """Table: its parts, each with a hash per column and a size."""
+
+    urn: str
+    kind: str
+    mode: str
+    parts: dict[str, Content] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    version: int = 0
+
+    def read(self, day: str, *, of_day: bool) -> Content:
+        """Return the hashes of what a scan sees: all, or a day."""
+        parts = [(name, content) for name, content in sorted(self.parts.items()) if not of_day or name == day]
+        return {column: _digest(tuple((name, content[column]) for name, content in parts)) for column in COLUMNS}
+
+    def write(self, content: Content, day: str, number: int) -> None:
+        """Write a part, as the table's mode says."""
+        if self.mode in ("replace", "merge"):
+            self.parts, self.sizes = {}, {}
+        part = {"append": f"{number}", "partition": day}.get(self.mode, "")
+        # Some writes are of equal size, by chance.
+        self.parts[part], self.sizes[part] = content, 1000 + content["size"] % 5_000
+        self.version += 1
+
+
+class Task(NamedTuple):
+    """Task: its inputs, with whether it reads only its day; per output, the inputs of each column and the filters."""
+
+    dag: str
+    name: str
+    inputs: dict[int, bool]
+    outputs: dict[int, dict[str, tuple[tuple[int, str], ...]]]
+    hidden: frozenset[int]
+
+
+class Run(NamedTuple):
+    """Execution of a task: by its DAG run's day, its try, when it reads and writes (ms), and how far it comes."""
+
+    task: Task
+    day: str
+    number: int
+    at_ms: int
+    window: tuple[int, int]
+    fails: str
+
+
+def world(seed: int, kinds: Sequence[str] = KINDS) -> tuple[list[tuple[str, str]], list[Run]]:
+    """Return the tables, as kinds and modes, and the executions, in order."""
+    dice = random.Random(seed)
+    tables = [(dice.choice(kinds), dice.choice(MODES)) for _ in range(TASKS)]
+    tasks = []
+    for number in range(TASKS):
+        written = [number] if number % 6 else [number, (number + 1) % TABLES]
+        layer = min(number, TABLES) * 3 // TABLES
+        read = dice.sample(range(TABLES * layer // 3), dice.choice((1, 2, 3))) if layer else []
+        read += [table for table in written if tables[table][1] == "merge" and table not in read]
+        inputs = {table: tables[table][1] == "partition" and dice.random() < 0.7 for table in read}
+        outputs = {}
+        for table in written:
+            sources = [(used, column) for used in inputs for column in COLUMNS] or [(-1, "")]
+            filters = dice.sample(sources, dice.choice((0, 0, 1)))
+            columns = {column: {*dice.sample(sources, 1), *dice.choices(sources, k=2), *filters} for column in COLUMNS}
+            outputs[table] = {column: tuple(sorted(of - {(-1, "")})) for column, of in columns.items()}
+        hidden = frozenset(used for used in inputs if dice.random() < 0.15)
+        tasks.append(Task(f"dag{number * DAGS // TASKS}", f"task{number}", inputs, outputs, hidden))
+    planned = []
+    for day in range(DAYS):
+        for task in tasks:
+            # A late run follows runs of the next days; a backfill repeats one.
+            delay = dice.choice((0.0,) * 12 + (1.5,)) + dice.random() * 0.3
+            planned.append((day + delay, dice.random(), task, day, 1))
+            if dice.random() < 0.02:
+                planned.append((day + dice.choice((1.2, 3.4)), dice.random(), task, day, 5))
+    runs, at_ms = [], 1_790_000_000_000
+    for _, _, task, day, number in sorted(planned, key=lambda plan: plan[:2]):
+        tries = (dice.choice(("before", "after")), "") if dice.random() < 0.05 else ("",)
+        for place, fails in enumerate(tries):
+            at_ms += dice.randrange(10_000, 400_000)
+            window = at_ms - dice.randrange(2_000, 200_000), at_ms + dice.randrange(3_000, 200_000)
+            runs.append(Run(task, f"2026-11-{day + 1:02}", number + place, at_ms, window, fails))
+    return tables, runs
+
+
+def replay(
+    tables: Sequence[tuple[str, str]], runs: Sequence[Run], wrong: tuple[int, int, str] | None = None
+) -> Iterator[tuple[Fingerprint, list[Content]]]:
+    """Yield the fingerprint of each execution, and what it wrote.
+
+    :param wrong: number of the execution, and table and column of the write to corrupt; no column for all of them.
+    """
+    urn = "urn:li:dataset:(urn:li:dataPlatform:{},shop.t{},PROD)"
+    state = [Table(urn.format(kind, number), kind, mode) for number, (kind, mode) in enumerate(tables)]
+    for number, run in enumerate(runs):
+        task, day = run.task, run.day
+        inputs = {state[table].urn: _read(state[table], day, of_day=of_day) for table, of_day in task.inputs.items()}
+        outputs, written, edges = dict[str, Use](), list[Content](), dict[tuple[str, str], list[tuple[str, str]]]()
+        seen = {used: state[used].read(day, of_day=of_day) for used, of_day in task.inputs.items()}
+        for table, columns in task.outputs.items() if run.fails != "before" else ():
+            content = {
+                column: _digest((task.name, day, column, *(seen[used][source] for used, source in sources)))
+                for column, sources in columns.items()
+            }
+            if wrong is not None and (number, table) == wrong[:2]:
+                content |= {column: _digest((content[column], 1)) for column in COLUMNS if wrong[2] in ("", column)}
+            target = state[table]
+            target.write({**content, "size": _digest((task.name, day, table)) * 7919 + run.number % 3}, day, number)
+            outputs[target.urn] = _written(target, run)
+            written.append(content)
+            for column, sources in columns.items():
+                for used, source in sources:
+                    edges.setdefault((target.urn, state[used].urn), []).append((column, source))
+        names = list(inputs | outputs)
+        numbered = tuple((names.index(output), names.index(used), tuple(of)) for (output, used), of in edges.items())
+        hidden = tuple(state[used].urn for used in task.hidden)
+        key = AttemptKey(task.dag, f"scheduled__{day}", task.name, -1, run.number)
+        start_ms, end_ms = run.window
+        yield Fingerprint(key, start_ms, end_ms, not run.fails, "", inputs, outputs, numbered, hidden), written
+
+
+def _read(table: Table, day: str, *, of_day: bool) -> Use:
+    # Of files, the size is the whole table's.
+    is_part = of_day and table.kind == "iceberg"
+    size = sum(size for part, size in table.sizes.items() if not is_part or part == day)
+    return Use(_version(table), scans=((size // 10 if table.kind == "iceberg" else None, size),))
+
+
+def _written(table: Table, run: Run) -> Use:
+    size = table.sizes.get({"append": "", "partition": run.day}.get(table.mode, "")) or [*table.sizes.values()][-1]
+    jitter = random.Random(run.at_ms).randrange(-900, 900)
+    start_ms, end_ms = run.at_ms + jitter, run.at_ms + 1000 + jitter
+    known = size if table.kind != "delta" else None
+    replaces = table.kind == "iceberg" and len(table.parts) == 1
+    return Use(_version(table), None, known, start_ms=start_ms, end_ms=end_ms, replaces=replaces)
+
+
+def _version(table: Table) -> tuple[str, ...]:
+    if table.kind == "files" or not table.version:
+        return ()
+    snapshot = 10**17 + _digest((table.urn, table.version)) * 10**7
+    return (str(table.version if table.kind == "delta" else snapshot),)
+
+
+class Outcome(NamedTuple):
+    """What ``impact`` found of one corrupted write, and the truth."""
+
+    found: Impact
+    reached: set[Instance]
+    changed: set[Instance]
+
+
+def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS) -> Iterator[Outcome]:
+    """Yield the outcomes of corrupted writes in one world."""
+    tables, runs = world(seed, kinds)
+    original = list(replay(tables, runs))
+    records, dice = Records(record for record, _ in original), random.Random(seed)
+    writes = [(number, table) for number, run in enumerate(runs) if run.fails != "before" for table in run.task.outputs]
+    for number, table in dice.sample(writes, most):
+        column, origin = dice.choice(("", *COLUMNS)), original[number][0]
+        again = replay(tables, runs, (number, table, column))
+        pairs = zip(original, again, strict=True)
+        changed = {_instance(record) for (record, before), (_, after) in pairs if before != after}
+        urn = f"shop.t{table}"
+        write = [write for write in records.writes_of(urn, since_ms=0) if write.record is origin]
+        found = records.impact(write, column or None)
+        reached = {(of.dag_id, of.run_id, of.task_id, of.map_index) for of in found.reached}
+        yield Outcome(found, reached, changed - {_instance(origin)})
+
+
+def _instance(record: Fingerprint) -> Instance:
+    key = record.key
+    return key.dag_id, key.run_id, key.task_id, key.map_index
+
+
+def _shares(found: Iterable[Outcome]) -> str:
+    known = list(found)
+    right = sum(len(one.reached & one.changed) for one in known)
+    recall = right / sum(len(one.changed) for one in known)
+    reached, downstream = sum(len(one.reached) for one in known), sum(one.found.downstream for one in known)
+    saved = mean(1 - len(one.reached) / one.found.downstream for one in known if one.found.downstream)
+    return (
+        f"{len(known)} writes: recall {recall:.3f}, precision {right / reached:.3f}; "
+        f"{reached / len(known):.0f} of {downstream / len(known):.0f} instances downstream reached; {saved:.0%} saved"
+    )
+
+
+if __name__ == "__main__":
+    worlds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    for kinds in (KINDS, *((kind,) for kind in KINDS)):
+        print(f"{', '.join(kinds)}: {_shares(one for seed in range(worlds) for one in outcomes(seed, 20, kinds))}")

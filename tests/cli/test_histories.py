@@ -1,0 +1,110 @@
+"""``changed`` and ``impact``, on the histories of an outbox."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+from msgspec import structs
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.delivery.outbox import Histories
+from tests.cli.commands import run
+from tests.delivery.outboxes import outbox_at
+
+ORDERS, REVENUE = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "revenue"))
+START_MS = 1_790_000_000_000
+LOGICAL_MS = 1_789_948_800_123
+HOUR_MS = 3_600_000
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def histories(tmp_path: Path) -> Histories:
+    return Histories(outbox_at(tmp_path / "outbox").storage)
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        done = run(*arguments, "--outbox", str(tmp_path / "outbox"))
+        return done.exit_code, done.stdout, done.stderr
+
+    return ask
+
+
+def record(hour: float, task: str, inputs: Any = (), outputs: Any = (), **fields: Any) -> Fingerprint:
+    key, start_ms = AttemptKey("shop", f"run{hour}", task, -1, 1), START_MS + round(hour * HOUR_MS)
+    uses = {"inputs": dict(inputs), "outputs": dict(outputs)}
+    return Fingerprint(key, start_ms, start_ms + 1000, True, **{"logical_ms": LOGICAL_MS, **uses, **fields})
+
+
+def write(histories: Histories, *records: Fingerprint) -> None:
+    for one in records:
+        histories.write(one, max_age=1e9)
+
+
+def test_changed_shows_the_latest_run_or_another_one(histories: Histories, ask: Ask) -> None:
+    columns = {ORDERS: Use(columns={"vat": "double", "id": "long"})}
+    last = structs.replace(record(3, "revenue"), succeeded=False, failure="`vat` cannot be resolved")
+    write(histories, record(1, "revenue", columns), record(2, "revenue", {ORDERS: Use(columns={"id": "long"})}), last)
+    line = "since the green run of 2026-09-21 15:13 UTC: shop.orders lost the column vat"
+    code, shown, said = ask("changed", "shop", "revenue", "--run", "run2")
+    assert (code, shown, said) == (0, f"{line}\n", "run2: 1 change since the last green run\n")
+    assert ask("changed", "shop", "revenue") == (0, "", "run3: 0 changes since the last green run\n")
+    code, shown, _ = ask("changed", "shop", "revenue", "--run", "run2", "--json")
+    assert json.loads(shown) == {"run": "run2", "try": 1, "changes": [line]}
+    assert ask("changed", "shop", "orders")[0] == 2
+
+
+def test_impact_names_the_instances_and_the_commands_in_order(histories: Histories, ask: Ask) -> None:
+    write(
+        histories,
+        record(0, "build", outputs={ORDERS: Use(("8841",))}),
+        record(1, "build", outputs={ORDERS: Use(("8842",))}),
+        record(2, "revenue", {ORDERS: Use(("8842",))}, {REVENUE: Use()}),
+        record(3, "report.x", {REVENUE: Use()}, logical_ms=None),
+        record(1.5, "early", {ORDERS: Use(("8841",))}),
+    )
+    code, shown, said = ask("impact", "shop.orders", "--version", "8842")
+    assert code == 0
+    count = "2 of 3 downstream task instances read it; 0 read only other writes; 0 use other columns"
+    assert said.splitlines() == [
+        f"{count}; 1 read only what it did not reach",
+        "shop  run2  revenue",
+        "shop  run3  report.x  inferred from the times",
+    ]
+    clear, by_hand = shown.splitlines()
+    assert by_hand == "# shop run3 has no logical date: clear report.x in Airflow's UI"
+    command = get_parser().parse_args(clear.replace("'", "").split()[1:])
+    assert (command.dag_id, command.yes) == ("shop", True)
+    assert re.search(command.task_regex, "revenue")
+    assert not re.search(command.task_regex, "revenue2")
+    moment = datetime.fromtimestamp(LOGICAL_MS / 1000, command.start_date.tzinfo)
+    assert command.start_date <= moment <= command.end_date
+    found = json.loads(ask("impact", "orders", "--version", "8842", "--json")[1])
+    assert [(one["task_id"], one["inferred"]) for one in found["reached"]] == [("revenue", False), ("report.x", True)]
+    assert (found["downstream"], found["commands"]) == (3, [clear, by_hand])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "want one dataset with the name nothing, there is none"),
+        (["orders", "--version", "9"], "no recorded write of orders has version 9; the last are 8842"),
+        (["orders", "--since", "soon"], "--since soon: want an ISO time, or a duration, such as 7d"),
+    ],
+)
+def test_a_question_without_an_answer_is_an_error(
+    histories: Histories, ask: Ask, arguments: list[str], message: str
+) -> None:
+    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",))}))
+    assert ask("impact", *arguments) == (2, "", f"{message}\n")

@@ -1,0 +1,172 @@
+"""What changed since a task's last green run, by the fingerprints of real conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, changes_since
+from tests.conversion.builders import (
+    Json,
+    column,
+    column_lineage,
+    file,
+    only_job,
+    query,
+    schema,
+    spark_properties,
+    urn,
+    whole_application,
+)
+
+DAY_MS = 86_400_000
+START_MS = 1_790_000_000_000
+"""2026-09-21T14:13:20Z, the start of the runs of day 0."""
+ORDERS = (("id", "long"), ("vat", "double"))
+
+
+def read(name: str, *fields: tuple[str, str], rows: int | None = None, version: str = "") -> Json:
+    table = file(f"/lake/{name}", schema=schema(*fields)) if fields else file(f"/lake/{name}")
+    table["facets"] |= {"version": {"datasetVersion": version}} if version else {}
+    return table | ({"inputFacets": {"inputStatistics": {"rowCount": rows, "size": 9}}} if rows is not None else {})
+
+
+def written(name: str, *fields: tuple[str, str], rows: int = 5, **facets: Any) -> Json:
+    table = file(f"/lake/{name}", schema=schema(*fields), **facets)
+    return {**table, "outputFacets": {"outputStatistics": {"rowCount": rows, "size": 9}}}
+
+
+def run(
+    day: int,
+    inputs: Sequence[Json] = (),
+    outputs: Sequence[Json] = (),
+    *,
+    task: str = "revenue",
+    failure: str | None = None,
+    hour: int = 0,
+    **properties: Any,
+) -> Fingerprint:
+    """Return the fingerprint of a run of ten minutes. A failure comes before its query."""
+    start_ms = START_MS + day * DAY_MS + hour * 3_600_000
+    queries = [] if failure else [query(inputs=inputs, outputs=outputs, run_facets=spark_properties(**properties))]
+    job = only_job(whole_application(*queries))
+    at = {"start_ms": start_ms + 1000, "time_ms": start_ms + 2000}
+    job.operations = [structs.replace(operation, **at) for operation in job.operations]
+    key = AttemptKey("shop", f"scheduled__{day}", task, -1, 1)
+    bare = Fingerprint(key, start_ms, start_ms + 600_000, failure is None, failure or "")
+    return Fingerprint.of(bare, [job])
+
+
+def green(day: int, *fields: tuple[str, str]) -> Fingerprint:
+    """Return a run that reads orders and writes revenue from its column vat."""
+    lineage = column_lineage({"vat": [column("/lake/orders", "vat", "DIRECT:IDENTITY")]})
+    return run(
+        day, [read("orders", *(fields or ORDERS))], [written("revenue", ("vat", "double"), columnLineage=lineage)]
+    )
+
+
+def words(lines: list[str]) -> list[str]:
+    """Return the lines without the run that they compare with."""
+    assert all(line.startswith("since the green run of 2026-09-") and " UTC: " in line for line in lines)
+    return [line.partition(" UTC: ")[2] for line in lines]
+
+
+def test_a_column_that_the_writer_dropped_comes_first_when_the_reader_fails() -> None:
+    build = [run(day, [], [written("orders", *ORDERS)], task="build", hour=-1) for day in (0, 1)]
+    build += [run(2, [], [written("orders", ("id", "long"), ("tax", "double"))], task="build", hour=-1)]
+    failed = run(2, failure="[UNRESOLVED_COLUMN.WITH_SUGGESTION] `vat` cannot be resolved", spark__master="local[2]")
+    lines = changes_since(failed, [green(1), green(0)], build)
+    assert lines == [
+        "since the green run of 2026-09-22 14:23 UTC: /lake/orders lost the column vat and has the new column tax"
+    ]
+
+
+def test_nothing_is_said_of_what_differs_every_day() -> None:
+    def daily(day: int) -> Fingerprint:
+        inputs = [read(f"raw/{day:04}/orders_2026112{day}", ("id", "long"), rows=1000 + 7 * day)]
+        out = written(f"out/01990000-0000-7000-8000-00000000000{day}", ("id", "long"), rows=900 + 9 * day)
+        return run(day, inputs, [out], spark__app__name=f"revenue 2026-11-2{day}")
+
+    assert changes_since(daily(3), [daily(2), daily(1), daily(0)]) == []
+
+
+def test_an_empty_input_and_counts_beyond_those_of_the_last_runs_are_named() -> None:
+    def counts(day: int, rates: int, orders: int) -> Fingerprint:
+        return run(day, [read("rates", rows=rates), read("orders", rows=orders)], [written("out", ("id", "long"))])
+
+    greens = [counts(1, 1204, 100), counts(0, 900, 150)]
+    assert words(changes_since(counts(2, 0, 301), greens)) == [
+        "reads 0 rows of /lake/rates (was 1,204)",
+        "reads 301 rows of /lake/orders (was 100)",
+    ]
+    assert changes_since(counts(2, 2408, 50), greens) == []
+
+
+def test_a_table_that_was_written_each_day_and_is_old_now_is_named_and_a_static_one_is_not() -> None:
+    def versions(day: int, customers: int) -> Fingerprint:
+        inputs = [read("customers", version=str(customers)), read("countries", version="7")]
+        return run(day, inputs, [written("out", ("id", "long"))])
+
+    greens = [versions(2, 8841), versions(1, 8840), versions(0, 8839)]
+    assert words(changes_since(versions(3, 8841), greens)) == [
+        "/lake/customers was not written since then (version 8841 again)"
+    ]
+    assert changes_since(versions(3, 8842), greens) == []
+
+
+def test_inputs_and_outputs_that_come_and_go_and_a_new_spark_are_named() -> None:
+    def of(day: int, source: str, target: str, spark: str) -> Fingerprint:
+        return run(day, [read(source)], [written(target, ("id", "long"))], spark__sql__ansi=spark)
+
+    assert words(changes_since(of(1, "b", "y", "true"), [of(0, "a", "x", "false")])) == [
+        "reads /lake/a no longer",
+        "reads /lake/b, which no earlier green run did",
+        "writes /lake/x no longer",
+        "writes /lake/y, which no earlier green run did",
+        "spark.sql.ansi is true (was false)",
+    ]
+
+
+def test_a_failed_run_says_nothing_of_what_it_did_not_come_to() -> None:
+    assert changes_since(run(1, failure="exit code 1"), [green(0)]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ((("id", "long"), ("vat", "string")), "/lake/orders has vat as string (was double)"),
+        ((("id", "long"), ("VAT", "double")), None),
+        ((*ORDERS, ("tax", "double")), "/lake/orders has the new column tax"),
+    ],
+)
+def test_changed_columns_of_an_input_are_named(fields: tuple[tuple[str, str], ...], line: str | None) -> None:
+    assert words(changes_since(green(1, *fields), [green(0)])) == ([line] if line else [])
+
+
+def test_at_most_five_lines_and_what_the_failure_mentions_first() -> None:
+    names = [f"t_{letter}" for letter in "abcdefg"]
+    before = run(0, [read(name, ("id", "long")) for name in names], [written("out", ("id", "long"))])
+    after = run(1, [read(name, ("id", "long"), ("x", "long")) for name in names], [written("out", ("id", "long"))])
+    failed = structs.replace(after, succeeded=False, failure="Path does not exist: t_g")
+    lines = words(changes_since(failed, [before]))
+    assert len(lines) == 5
+    assert lines[0] == "/lake/t_g has the new column x"
+
+
+def test_columns_that_may_reach_an_output_without_an_edge_are_known_as_hidden() -> None:
+    lineage = column_lineage({"vat": [column("/lake/orders", "vat", "DIRECT:IDENTITY")]})
+    whole = run(0, [read("orders", *ORDERS)], [written("out", ("vat", "double"), columnLineage=lineage)])
+    assert whole.hidden == ()
+    assert whole.edges == ((1, 0, (("vat", "vat"),)),)
+    # A column without a known source may come from anywhere.
+    unknown = written("out", ("vat", "double"), ("made", "string"), columnLineage=lineage)
+    assert run(0, [read("orders", *ORDERS)], [unknown]).hidden == (urn("file", "/lake/orders"),)
+    # Another input has no edge at all.
+    second = run(
+        0, [read("orders", *ORDERS), read("rates")], [written("out", ("vat", "double"), columnLineage=lineage)]
+    )
+    assert second.hidden == (urn("file", "/lake/rates"),)

@@ -1,0 +1,130 @@
+"""What one write reached: never less than what changes when everything runs again without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.impact import Records, UnknownWriteError
+from benchmarks.impact import outcomes
+
+ORDERS, RATES, OUT, REPORT = (
+    f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "rates", "out", "report")
+)
+HOUR_MS = 3_600_000
+ONE, TWO, THREE = "7825604658367593245", "4730843823961488510", "1981839165980632111"
+
+
+def attempt(
+    hour: float,
+    task: str,
+    inputs: dict[str, Use],
+    outputs: dict[str, Use],
+    pairs: str = "",
+    hidden: tuple[str, ...] = (),
+) -> Fingerprint:
+    """Return an attempt of half an hour. :param pairs: of columns, from the first input to the first output."""
+    start_ms = 1_790_000_000_000 + round(hour * HOUR_MS)
+    edges = tuple(tuple(pair.split(">"))[::-1] for pair in pairs.split())
+    numbered = ((len(inputs), 0, edges),) if pairs else ()
+    key = AttemptKey("shop", f"run{hour}", task, -1, 1)
+    return Fingerprint(key, start_ms, start_ms + HOUR_MS // 2, True, "", inputs, outputs, numbered, hidden)  # type: ignore[arg-type]
+
+
+def of(*versions: str, **fields: object) -> Use:
+    return Use(versions, **fields)  # type: ignore[arg-type]
+
+
+def reached(
+    records: list[Fingerprint], name: str = "shop.orders", column: str | None = None, **wanted: object
+) -> list[str]:
+    """Return the task and run of each reached instance, with a question mark if it is only inferred."""
+    known = Records(records)
+    found = known.impact(known.writes_of(name, **wanted), column)  # type: ignore[arg-type]
+    return [f"{one.task_id}.{one.run_id}{'?' if one.inferred else ''}" for one in found.reached]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_instance_whose_output_changes_is_reached(seed: int) -> None:
+    found = list(outcomes(seed, 12))
+    assert [one.changed - one.reached for one in found] == [set()] * 12
+    assert any(one.changed for one in found)
+    # Something is saved against clearing everything downstream.
+    assert sum(len(one.reached) for one in found) < sum(one.found.downstream for one in found)
+
+
+def test_versions_decide_who_read_a_write() -> None:
+    writes = [attempt(hour, "build", {}, {ORDERS: of(version)}) for hour, version in enumerate((ONE, TWO))]
+    early = attempt(3, "early", {ORDERS: of(ONE)}, {OUT: of()})
+    # OpenLineage's scan report rounds the snapshot.
+    late = attempt(4, "late", {ORDERS: of("4.73084382396148851E18")}, {OUT: of()})
+    assert reached([*writes, early, late], version=TWO) == ["late.run4"]
+    # An appended version holds the earlier ones.
+    assert reached([*writes, early, late], version=ONE) == ["early.run3", "late.run4?"]
+
+
+def test_a_later_version_that_replaced_everything_ends_the_impact() -> None:
+    wrong, right = attempt(0, "build", {}, {ORDERS: of(ONE)}), attempt(2, "build", {}, {ORDERS: of(TWO, replaces=True)})
+    readers = [attempt(3, "a", {ORDERS: of(TWO)}, {OUT: of()}), attempt(4, "b", {ORDERS: of(ONE)}, {REPORT: of()})]
+    known = Records([wrong, right, *readers])
+    found = known.impact(known.writes_of("orders", ONE))
+    assert ([one.task_id for one in found.reached], found.others, found.downstream) == (["b"], 1, 2)
+
+
+def test_the_bytes_of_scans_show_whose_write_they_read() -> None:
+    writes = [attempt(hour, "build", {}, {ORDERS: of(size=size)}) for hour, size in ((0, 700), (1, 800))]
+
+    def reads(hour: float, name: str, *scans: tuple[int | None, int | None]) -> Fingerprint:
+        return attempt(hour, name, {ORDERS: of(scans=scans)}, {OUT: of()})
+
+    readers = [
+        reads(1.2, "during", (None, 800)),
+        reads(2, "replaced", (None, 800)),
+        reads(3, "appended", (None, 1500)),
+        reads(4, "both_parts", (5, 700), (7, 800)),
+        reads(5, "uncounted", (None, 800), (None, None)),
+    ]
+    known = Records([*writes, *readers])
+    first, second = known.writes_of("orders", since_ms=0)
+    found = known.impact([first])
+    assert [one.task_id for one in found.reached] == ["during", "appended", "both_parts", "uncounted"]
+    assert found.others == 1
+    # The size of a table of files may be an old one. That of a scan of Iceberg is not.
+    old = [reads(6, "old", (None, 700)), reads(7, "scan", (5, 700))]
+    known = Records([*writes, *old])
+    assert [one.task_id for one in known.impact([second]).reached] == ["old"]
+
+
+def test_columns_are_followed_and_what_is_not_known_of_them_counts_as_reached() -> None:
+    build = attempt(0, "build", {}, {ORDERS: of(ONE)})
+    uses = attempt(1, "uses", {ORDERS: of(ONE)}, {OUT: of(TWO)}, "Amount>total id>id")
+    other = attempt(1, "other", {ORDERS: of(ONE)}, {RATES: of(THREE)}, "id>id")
+    hidden = attempt(1, "hidden", {ORDERS: of(ONE)}, {RATES: of()}, "id>id", hidden=(ORDERS,))
+    by_total = attempt(2, "by_total", {OUT: of(TWO)}, {REPORT: of()}, "total.cents>x")
+    by_id = attempt(2, "by_id", {OUT: of(TWO)}, {REPORT: of()}, "id>x")
+    records = [build, uses, other, hidden, by_total, by_id]
+    assert reached(records, column="amount", version=ONE) == ["uses.run1", "hidden.run1", "by_total.run2"]
+    known = Records(records)
+    found = known.impact(known.writes_of("orders", ONE), "amount")
+    assert (found.other_columns, found.unreached, found.downstream) == (2, 0, 5)
+
+
+def test_a_table_that_no_task_writes_is_wrong_since_a_time() -> None:
+    readers = [attempt(hour, f"t{hour}", {ORDERS: of()}, {OUT: of()}) for hour in (0, 5)]
+    assert reached(readers, since_ms=readers[1].start_ms - 1) == ["t5.run5?"]
+    with pytest.raises(UnknownWriteError, match="say since when it is wrong"):
+        reached(readers)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [
+        ("orders", "12", f"no recorded write of orders has version 12; the last are {ONE}"),
+        ("nothing", None, "want one dataset with the name nothing, there is none"),
+    ],
+)
+def test_what_is_not_recorded_is_an_error(name: str, version: str | None, message: str) -> None:
+    records = Records([attempt(0, "build", {}, {ORDERS: of(ONE)})])
+    with pytest.raises(UnknownWriteError, match=message):
+        records.writes_of(name, version)

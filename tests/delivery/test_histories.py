@@ -1,0 +1,95 @@
+"""Histories in an outbox: fingerprints of the latest attempts of each task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.delivery.outbox import Histories, LocalStorage
+from tests.delivery.outboxes import files, outbox_at
+
+TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,shop.orders,PROD)"
+DAY_MS = 86_400_000
+
+
+def record(day: float, *, green: bool = True, number: int = 1, task: str = "revenue", **fields: object) -> Fingerprint:
+    key = AttemptKey("shop", f"scheduled__{day}", task, -1, number)
+    start_ms = 1_790_000_000_000 + round(day * DAY_MS)
+    return Fingerprint(key, start_ms, start_ms + 1000 * number, green, **fields)  # type: ignore[arg-type]
+
+
+def with_columns(*names: str) -> dict[str, Use]:
+    return {TABLE: Use(columns=dict.fromkeys(names, "long"))}
+
+
+@pytest.fixture
+def histories(tmp_path: Path) -> Histories:
+    return Histories(LocalStorage(tmp_path))
+
+
+def days(histories: Histories) -> list[str]:
+    return [one.key.run_id.removeprefix("scheduled__") for one in histories.of_task(record(0).key)]
+
+
+def test_the_last_ten_the_last_green_one_and_young_ones_stay(histories: Histories) -> None:
+    for day in range(15):
+        histories.write(record(day, green=day == 1), max_age=2 * DAY_MS / 1000)
+    assert days(histories) == [*map(str, range(14, 4, -1)), "1"]
+    histories.write(record(15), max_age=12 * DAY_MS / 1000)
+    assert days(histories) == [*map(str, range(15, 4, -1))]
+
+
+def test_an_attempt_has_one_record_and_gives_back_what_it_was(histories: Histories) -> None:
+    first = record(1, green=False)
+    again = structs.replace(first, end_ms=first.end_ms + 9, succeeded=True, inputs=with_columns("id"), hidden=(TABLE,))
+    for one in (first, again):
+        histories.write(one, max_age=1e9)
+    assert list(histories.of_task(first.key)) == list(histories.all()) == [again]
+
+
+def test_a_failed_run_is_compared_with_the_last_green_run_and_the_writers_since(histories: Histories) -> None:
+    for day in (1, 2):
+        histories.write(record(day, inputs=with_columns("id", "vat")), max_age=1e9)
+        histories.write(record(day - 0.1, task="build", outputs=with_columns("id", "vat")), max_age=1e9)
+    histories.write(record(2.9, task="build", outputs=with_columns("id")), max_age=1e9)
+    # Another attempt of the same run is no earlier run, and neither is one that failed.
+    histories.write(record(2.5, green=False), max_age=1e9)
+    failed = record(3, green=False, number=2)
+    assert histories.changes(failed) == ["since the green run of 2026-09-23 14:13 UTC: shop.orders lost the column vat"]
+    histories.write(record(2.95, task="build", outputs=with_columns("id", "vat")), max_age=1e9)
+    assert histories.changes(failed) == []
+    assert histories.changes(record(0.5)) == []
+
+
+def test_a_damaged_record_is_left_out(histories: Histories, tmp_path: Path) -> None:
+    histories.write(record(1), max_age=1e9)
+    histories.write(record(2), max_age=1e9)
+    (path, _) = sorted((tmp_path / "history").rglob("*.gz"))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert days(histories) == ["2"]
+
+
+def test_histories_give_way_after_delivered_proposals_and_before_receipts(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    histories = Histories(outbox.storage)
+    histories.write(record(1), max_age=1e9)
+    size = outbox.receipts.size()
+    assert size > 0
+    assert outbox.receipts.give_way(1, size, tuple) == size
+    assert list(histories.all()) == []
+    assert files(tmp_path) == []
+
+
+def test_a_record_of_a_wide_job_is_a_few_kilobytes(histories: Histories, tmp_path: Path) -> None:
+    urns = [f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.table_{number},PROD)" for number in range(30)]
+    columns = {f"column_{number}": "decimal(10,2)" for number in range(40)}
+    pairs = tuple((column, column) for column in columns)
+    edges = tuple((0, number, pairs) for number in range(1, 30))
+    wide = record(1, inputs={urn: Use(columns=columns) for urn in urns}, edges=edges, hidden=tuple(urns[:3]))
+    histories.write(wide, max_age=1e9)
+    (path,) = (tmp_path / "history").rglob("*.gz")
+    assert path.stat().st_size < 6_000
