@@ -179,6 +179,22 @@ def test_a_long_line_takes_three_times_its_size(tmp_path: Path) -> None:
     assert peak < 3 * path.stat().st_size
 
 
+def test_many_outputs_of_a_long_line_take_three_times_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
+    other = {"other": {"text": "x" * 2450}}
+    event["outputs"] = [{"namespace": "s3://b", "name": f"/out{number}", "facets": other} for number in range(3000)]
+    path.write_text(json.dumps(event) + "\n")
+    tracemalloc.start()
+    events = JobEvents(SubmittedJob(LineageSettings(), path))
+    events.collect(Deadline.after(600))
+    conversion, _ = events.lineage(True, ATTEMPT)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(conversion.outputs) == 3000
+    assert peak < 3 * path.stat().st_size
+
+
 @pytest.mark.parametrize("escaped", [True, False])
 def test_only_long_strings_of_a_line_are_cut(escaped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_lines, "_LONGEST_STRING", 400)
