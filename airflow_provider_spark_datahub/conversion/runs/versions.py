@@ -12,7 +12,14 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import decompressed
-from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, as_object, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import (
+    RDD_JOB,
+    DatasetId,
+    as_object,
+    as_objects,
+    as_text,
+    iso_instant,
+)
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
@@ -31,6 +38,7 @@ class JobUse(msgspec.Struct, gc=False):
     :param written: all versions that it wrote; :attr:`versions` has the last one.
     :param is_partial: some query that read it has no known version.
     :param replaces: after the last write, the dataset holds nothing of earlier runs.
+    :param written_ms: time of the last write, in ms since the epoch; ``None`` if it is not known.
     """
 
     versions: dict[str, None] = {}
@@ -41,6 +49,7 @@ class JobUse(msgspec.Struct, gc=False):
     written: dict[str, None] = {}
     is_partial: bool = False
     replaces: bool = False
+    written_ms: int | None = None
 
     @property
     def columns(self) -> dict[str, str]:
@@ -54,9 +63,14 @@ class JobUse(msgspec.Struct, gc=False):
         return tuple(self.versions)[-MOST_VERSIONS:]
 
     def text(self) -> str:
-        """Return the use as JSON; empty if no more than the schema is known."""
+        """Return the use as JSON; empty if no more than the schema is known.
+
+        The time of the write stands in for a version that is not known.
+        """
         rows, size, _ = self.amount
-        parts = {"version": ", ".join(self.last_versions) or None, "rows": rows, "bytes": size}
+        parts: dict[str, Any] = {"version": ", ".join(self.last_versions) or None, "rows": rows, "bytes": size}
+        if self.written_ms is not None and not self.versions:
+            parts |= {"version": iso_instant(self.written_ms), "inferred": True}
         known: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
         return json.dumps(known | {"schema": _schema_hash(self.schema)} if self.schema else known) if known else ""
 
@@ -95,6 +109,7 @@ class DatasetUses:
         for operation in operations:
             if (written := self.writes.get(operation.dataset)) is not None:
                 written.amount = written.amount.plus(operation.statistics)
+                written.written_ms = max(operation.time_ms, written.written_ms or 0)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DatasetUses) and (self.reads, self.writes) == (other.reads, other.writes)
