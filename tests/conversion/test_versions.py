@@ -87,7 +87,11 @@ def test_counts_are_the_largest_read_and_the_sum_of_writes() -> None:
     first = query(inputs=[table(rows=3)], outputs=[written])
     second = query(run_id=OTHER_QUERY, second=5, inputs=[table(rows=8)], outputs=[written])
     found = uses(whole_application(first, second))
-    assert found == {f"input:{TABLE}": {"rows": 8, "bytes": 7}, f"output:{urn('file', '/z')}": {"rows": 8, "bytes": 18}}
+    written_at = {"version": "2026-01-01T00:00:05Z", "inferred": True}
+    assert found == {
+        f"input:{TABLE}": {"rows": 8, "bytes": 7},
+        f"output:{urn('file', '/z')}": {**written_at, "rows": 8, "bytes": 18},
+    }
 
 
 def test_the_hash_of_a_schema_depends_on_names_and_types_alone() -> None:
