@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -32,6 +33,8 @@ _FACTOR = 2
 """Counts may grow or fall by this factor beyond those of the latest green runs."""
 FEW_GREENS = 3
 """Green runs between which an input must have been written each time if its silence since is a change."""
+_SCHEMES = {"s3": "s3:", "gcs": "gs:"}
+"""Schemes of path specs by platform; names in DataHub have none."""
 _DAILY = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d+", re.IGNORECASE)
 
 
@@ -93,9 +96,11 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         """URNs of the inputs and outputs, each once."""
         return list(self.inputs | self.outputs)
 
-    def reads_again(self, green: Fingerprint) -> bool:
-        """Return whether it read a version that an earlier run read, too."""
-        return any(use.versions and use == green.inputs.get(urn) for urn, use in self.inputs.items())
+    def needs_more_than(self, green: Fingerprint) -> bool:
+        """Return whether earlier runs show more than the last one: it read an old version, or wrote another path."""
+        return self.outputs.keys() != green.outputs.keys() or any(
+            use.versions and use == green.inputs.get(urn) for urn, use in self.inputs.items()
+        )
 
     @classmethod
     def of(cls, attempt: Fingerprint, jobs: Sequence[JobLineage]) -> Fingerprint:
@@ -258,12 +263,30 @@ def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable
 
 def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
     seen, known = _by_folded(now.outputs), [_by_folded(green.outputs) for green in greens]
+    yield from _of_daily_names(now, greens)
     yield from _of_names("writes", seen, known, complete=True)
     for name, (subject, was) in known[0].items():
         if name in seen:
             use = seen[name][1]
             yield from _of_columns(subject, was, use, None)
             yield from _of_counts("writes", subject, use, [uses[name][1] for uses in known if name in uses], now)
+
+
+def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
+    """Yield the setting that makes one dataset of paths that differ in each run."""
+    for urn in now.outputs:
+        earlier = {other for green in greens for other in green.outputs if folded(other) == folded(urn)}
+        if urn in earlier or len(earlier) < FEW_GREENS - 1 or "/" not in (name := dataset_name(urn)):
+            continue
+        folders = [dataset_name(other).split("/") for other in (urn, *earlier)]
+        place = next(place for place, names in enumerate(zip(*folders, strict=True)) if len(set(names)) > 1)
+        platform = urn.split(",")[0].rpartition(":")[2]
+        if place > 1 and (name.startswith("/") or platform in _SCHEMES):
+            scheme = [] if name.startswith("/") else [_SCHEMES[platform], ""]
+            spec = json.dumps({platform: ["/".join([*scheme, *folders[0][: place - 1], "{table}"])]})
+            one = "/".join(folders[0][:place])
+            yield _Line(7, f"writes another dataset in each run, now {name}: path_specs={spec} makes them {one}")
+            return
 
 
 def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool) -> Iterator[_Line]:

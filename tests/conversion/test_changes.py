@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.conversion.builders import (
     Json,
     column,
     column_lineage,
+    dataset,
     file,
     only_job,
     query,
@@ -87,8 +89,9 @@ def test_a_column_that_the_writer_dropped_comes_first_when_the_reader_fails() ->
 
 def test_nothing_is_said_of_what_differs_every_day() -> None:
     def daily(day: int) -> Fingerprint:
-        inputs = [read(f"raw/{day:04}/orders_2026112{day}", ("id", "long"), rows=1000 + 7 * day)]
-        out = written(f"out/01990000-0000-7000-8000-00000000000{day}", ("id", "long"), rows=900 + 9 * day)
+        path = f"raw/{day:04}/orders_2026112{day}/01990000-0000-7000-8000-00000000000{day}"
+        inputs = [read(path, ("id", "long"), rows=1000 + 7 * day)]
+        out = written("out", ("id", "long"), rows=900 + 9 * day)
         return run(day, inputs, [out], spark__app__name=f"revenue 2026-11-2{day}")
 
     assert changes_since(daily(3), [daily(2), daily(1), daily(0)]) == []
@@ -170,3 +173,26 @@ def test_columns_that_may_reach_an_output_without_an_edge_are_known_as_hidden() 
         0, [read("orders", *ORDERS), read("rates")], [written("out", ("vat", "double"), columnLineage=lineage)]
     )
     assert second.hidden == (urn("file", "/lake/rates"),)
+
+
+@pytest.mark.parametrize(
+    ("place", "spec", "made"),
+    [
+        ("file:/lake/out/orders_2026112{}", {"file": ["/lake/{table}"]}, "/lake/out"),
+        ("s3://b/tmp/173241234{}/x", {"s3": ["s3://b/{table}"]}, "b/tmp"),
+        ("gs://b/out/01990000-0000-7000-8000-00000000000{}", {"gcs": ["gs://b/{table}"]}, "b/out"),
+    ],
+)
+def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(place: str, spec: Json, made: str) -> None:
+    def daily(day: int, **options: Any) -> Fingerprint:
+        scheme, _, path = place.format(day).partition("://")
+        namespace, name = (f"{scheme}://b", path[1:]) if path else ("file", place.format(day).removeprefix("file:"))
+        job = only_job(whole_application(query(outputs=[dataset(namespace, name)])), **options)
+        key = AttemptKey("shop", f"scheduled__{day}", "daily", -1, 1)
+        return Fingerprint.of(Fingerprint(key, START_MS + day * DAY_MS, START_MS + day * DAY_MS + 1, True), [job])
+
+    (line,) = words(changes_since(daily(3), [daily(2), daily(1)]))
+    assert line.endswith(f"path_specs={json.dumps(spec)} makes them {made}")
+    assert changes_since(daily(3), [daily(2)]) == []
+    (one,) = {*daily(3, path_specs=spec).outputs, *daily(2, path_specs=spec).outputs}
+    assert one.split(",")[1] == made

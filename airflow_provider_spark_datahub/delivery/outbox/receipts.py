@@ -463,7 +463,7 @@ class Histories:
         if not greens:
             return []
         lines = changes_since(record, greens)
-        if record.succeeded and not lines and not record.reads_again(greens[0]):
+        if record.succeeded and not lines and not record.needs_more_than(greens[0]):
             return []
         greens += [green for name in names[1:MOST_COMPARED] for green in self._read(name)]
         # A run that succeeded without other changes is not worth so many reads.
