@@ -241,6 +241,7 @@ class SparkSubmit:
     :param also_defaults: the flag ``--load-spark-defaults``.
     :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
     :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
+    :param unnamed_as: name for an application whose script gives it none.
     :param argument_bytes: size of its arguments beyond the submission, such as the application's.
     :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does not show its Spark.
     """
@@ -252,6 +253,7 @@ class SparkSubmit:
     also_defaults: bool = False
     scala_version: ScalaVersion | None = None
     suffixed_name: str | None = None
+    unnamed_as: str | None = None
     argument_bytes: int = 0
     banner_seconds: float = 20.0
 

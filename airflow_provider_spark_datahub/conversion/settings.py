@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.values import nearest, read_boolean
 
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
-_UNNAMED = re.compile(r"pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
+_UNNAMED = re.compile(r"[Nn]one|pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
 # For each value of "datasets", the listener's settings "materialize" and "include_schema_metadata".
 _DATASETS = {"none": (False, False), "keys": (True, False), "schemas": (True, True)}
 DETAILS = ("documentation", "owners", "tags")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -269,6 +271,14 @@ def _due_ms(dag_run: Any) -> int | None:
     return min((ms for moment in moments if (ms := _epoch_ms(moment)) is not None), default=None)
 
 
+def _due_ms_of(run_id: str) -> int | None:
+    """Return when a DAG run was due, from an id that Airflow made; ``None`` if a user gave the id."""
+    found = re.search(r"__(\d{4}-\d\d-\d\dT[^_]+)", run_id)
+    with suppress(ValueError):
+        return _epoch_ms(datetime.fromisoformat(found[1])) if found else None
+    return None
+
+
 def _data_interval(dag_run: Any) -> DataInterval | None:
     start_ms, end_ms = (_epoch_ms(getattr(dag_run, f"data_interval_{end}", None)) for end in ("start", "end"))
     return DataInterval(start_ms, end_ms) if start_ms is not None and end_ms is not None else None
@@ -415,7 +425,11 @@ class AttemptContext:
         if is_in_turn or _map_index(ti) >= 0:  # runs of a mapped task only add
             return False
         if logical_ms is None:
-            return True
+            # Airflow's API finds runs by logical date only, but the ids that Airflow gives them have "run_after".
+            states = _asked(lambda: ti.get_task_states(ti.dag_id, task_ids=[ti.task_id]))
+            others = [run_id for run_id, found in (states or {}).items() if "success" in found.values()]
+            due = [_due_ms_of(run_id) for run_id in others if run_id != ti.run_id]
+            return states is None or any(ms is None or ms > (due_ms or 0) for ms in due)
         # A run for a date in the future does not count as newer.
         answer = _asked(lambda: (ti.get_previous_ti(state="success", logical_date=pendulum.now("UTC")),))
         if answer is None:

@@ -92,6 +92,8 @@ class _JDBCLauncher(SubmissionLauncher):
             binary=extra.get("spark-binary") or "spark-submit",
             env=os.environ,
             local_driver=extra.get("deploy-mode") != "cluster",
+            # The provider's script gives its session the name None.
+            unnamed_as=self._operator._spark_app_name,
         )
 
     def launching(self, submission: Submission) -> AbstractContextManager[None]:

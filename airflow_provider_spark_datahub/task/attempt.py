@@ -164,7 +164,7 @@ class AttemptLineage:
             self._on_events_disk(partial(self._reserve, events))
         added = injection.submission.properties.keys() - submission.properties.keys()
         log.debug("Events go to %s; properties added: %s", events, ", ".join(sorted(added)))
-        settings = self._named(spark.suffixed_name)
+        settings = self._named(spark.suffixed_name, spark.unnamed_as)
         self.begin(SubmittedJob(settings, events, event_log, spark.local_driver))
         return injection
 

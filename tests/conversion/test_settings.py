@@ -85,7 +85,7 @@ def test_the_flow_of_an_application_is_known_from_settings(pipeline_name: str | 
         others = ("shop-x1y2z3a4b", "shop-Europe-x1y2z3a4", "shop-ABCDEFGH", "bank-x1y2z3a4", "shop-", "shop")
         assert [suffixed.flow_id(name) for name in others] == list(others)
     unnamed = LineageSettings(pipeline_name=pipeline_name, unnamed_as="shop")
-    names = ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell", "cli.py", "cli_py")
+    names = ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell", "cli.py", "cli_py", "None", "none")
     assert {unnamed.flow_id(name) for name in names} == {expected}
 
 

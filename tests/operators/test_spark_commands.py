@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.operators.spark_commands import (
     SparkSqlDatahubOperator,
     _properties_of_text,
 )
-from tests.operators.tries import EVENTS, LOG, FakeSpark, TaskInstance, context_of, dag
+from tests.operators.tries import CORPUS, EVENTS, LOG, FakeSpark, TaskInstance, context_of, dag
 from tests.patience import HANGS
 from tests.system.catalogue import Catalogue
 
@@ -127,6 +127,20 @@ def test_a_job_that_fails_raises_what_the_plain_operator_raises(spark: FakeSpark
     with pytest.raises(AirflowException, match=r"code(:| is:) 3"):
         run(operator, context)
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
+
+
+def test_a_jdbc_job_has_its_own_name_though_its_script_calls_it_none(spark: FakeSpark) -> None:
+    """The script of Airflow's provider calls ``appName(arguments.name)``, and its hook passes no ``-name``."""
+    recorded = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
+    recorded = recorded.replace(b'"appName":"a_csv_join_agg"', b'"appName":"None"')
+    spark.writes(recorded.replace(b"a_csv_join_agg", b"none"))
+    spark.exits(1)
+    operator = ours(DROP_INS["jdbc"], spark)
+    context = context_of(operator, TaskInstance())
+    with pytest.raises(AirflowException):
+        run(operator, context)
+    flows = {urn.split(",")[1] for urn in context["ti"].xcoms["lineage_report"]["jobs"]}
+    assert flows == {"airflow-spark-jdbc"}
 
 
 def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
