@@ -340,7 +340,7 @@ def doctor(
     seconds: Annotated[float, typer.Option(help="Seconds for each check.", min=0.1)] = 30.0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Check what lineage needs on this machine: versions, hooks.configuration, plugin, connection, outbox, Spark, jar.
+    """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.
 
     Run it on a worker, as the user that runs tasks.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
@@ -44,6 +45,9 @@ _DagOption = Annotated[list[str] | None, typer.Option("--dag", help="Only entrie
 _RunOption = Annotated[list[str] | None, typer.Option("--run", help="Only entries of this DAG run; repeatable.")]
 _TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only entries of this task; repeatable.")]
 _ForOption = Annotated[list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")]
+_MOST_REASONS = 5
+_REASON_CHARS = 60
+"""Of a reason in the command that selects its entries, which may be the beginning of it."""
 _OverOption = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +100,8 @@ def pending(
         console.say(
             f"{counted(len(waiting), 'entry')} pending{runs}, {len(quarantined)} quarantined, {corrupt} corrupt"
         )
+        for line in _next_steps(waiting, running, quarantined, corrupt, _option(outbox)):
+            console.say(line)
     _say_unawaited(unawaited)
     if quarantined or corrupt:
         raise typer.Exit(console.EXIT_HELP)
@@ -149,7 +155,7 @@ def emit(
         console.say(problem)
     console.say(drained.sentence)
     if drained.rejected:
-        console.say(f"{_requeue_command(outbox)} makes rejected proposals pending again.")
+        console.say(f"spark-datahub requeue --all{_option(outbox)} makes rejected proposals pending again.")
     if stays or drained.rejected or drained.elsewhere:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
@@ -348,8 +354,8 @@ def _may_run(entry: Entry, hours: float | None) -> bool:
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
 
 
-def _requeue_command(outbox: str | None) -> str:
-    return f"spark-datahub requeue --all{f' --outbox {outbox}' if outbox else ''}"
+def _option(outbox: str | None) -> str:
+    return f" --outbox {shlex.quote(outbox)}" if outbox else ""
 
 
 def _say_unawaited(files: list[str]) -> None:
@@ -372,7 +378,37 @@ def _summary(manifest: Manifest) -> _Summary:
         "state": manifest.state,
         "created_ms": manifest.created_ms,
         "proposals": manifest.pending,
+        "reason": manifest.problem,
     }
+
+
+def _next_steps(
+    waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary], corrupt: int, option: str
+) -> Iterator[str]:
+    """Yield for each group of entries why they are there, and what to do about it.
+
+    :param option: names the outbox in commands.
+    """
+    emit = f"spark-datahub emit{option}"
+    groups: dict[str, list[_Summary]] = {}
+    for entry in (entry for entry in waiting if entry["state"] != "unfinished"):
+        groups.setdefault(entry["connection"], []).append(entry)
+    for connection, entries in groups.items():
+        reasons = [entry["reason"] for entry in entries if entry["reason"]]
+        why = reasons[-1].rstrip(".") if reasons else "nothing tried to deliver them since their attempts ended"
+        yield f"{len(entries)} for {connection}: {why}. Next: {emit}; the next run of each DAG does the same."
+    if killed := sum(entry["state"] == "unfinished" for entry in waiting):
+        yield f"{killed} whose attempt was killed, or had no time to convert its events: {emit} converts and delivers."
+    if running:
+        yield f"{len(running)} may still run. If that cannot be, {emit} --over-after 36h delivers the older ones."
+    rejected = Counter(reason for entry in quarantined for reason in entry["reasons"])
+    for reason, count in rejected.most_common(_MOST_REASONS):
+        again = f"spark-datahub requeue --reason {shlex.quote(reason[:_REASON_CHARS])}{option}"
+        yield f"{count} quarantined: {reason.rstrip('.')}. Remove the cause, then run {again}, then {emit}."
+    if (more := len(rejected) - _MOST_REASONS) > 0:
+        yield f"{counted(more, 'other reason')} of quarantined entries."
+    if corrupt:
+        yield f"{corrupt} corrupt: a .reason.txt beside each in the folder corrupt says why. Clear their tasks."
 
 
 def _lines(waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary]) -> Iterator[str]:

@@ -225,7 +225,10 @@ def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[st
     """Return the reasons of a state; none of lineage that is delivered."""
     if state == "delivered":
         return ()
-    reasons = dict.fromkeys(reason for attempt in attempts for reason in attempt.reasons)
+    said = [attempt for attempt in attempts if attempt.reasons]
+    # The outbox's reason is of the last delivery, a report's of the task's end.
+    last = [attempt for attempt in said if isinstance(attempt, AttemptRecord)] or said
+    reasons = dict.fromkeys(reason for attempt in last for reason in attempt.reasons)
     return tuple(reasons) if reasons and state != "unknown" else tuple(filter(None, [_WHY.get(state)]))
 
 
@@ -336,7 +339,7 @@ def _record_rows(records: Iterable[AttemptRecord], reports: Iterable[TaskReport]
             (name,),
             (record.state,),
             f"{content} for {record.connection}",
-            _why(record.state, [record, *([report] if report else [])]),
+            tuple(filter(None, [record.failure, *_why(record.state, [record, *([report] if report else [])])])),
             record.created_ms,
             raw=f"proposals?{_query(scope)}" if record.proposals else "",
         )
@@ -346,6 +349,7 @@ def _report_rows(
     reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str], scope: Scope
 ) -> Iterator[AttemptRow]:
     states: dict[str, set[str]] = {}
+    failed = {record.key.instance for record in records if record.failure}
     for record in records:
         states.setdefault(record.key.instance, set()).add(record.state)
     for reported in reports:
@@ -360,7 +364,8 @@ def _report_rows(
         if known - {"delivered"} or state in known:
             state = ""  # the rows of its entries have it
         lists = (text for name in ("changes", "warnings") for text in report.get(name) or ())
-        said = (report.get("failure"), *(_why(state, [reported]) if state else ()), *lists)
+        failure = None if reported.key.instance in failed else report.get("failure")
+        said = (failure, *(_why(state, [reported]) if state else ()), *lists)
         notes = tuple(str(note) for note in said if note)
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
         name = f"report of {_task_name(*task)}"

@@ -261,7 +261,8 @@ class TaskDelivery:
         self._report.proposals = self._report.pending = len(proposals)
         try:
             if self._entry is not None:
-                entry = self._entry.finish(proposals, spark_succeeded=spark_succeeded)
+                failure = self._report.failure
+                entry = self._entry.finish(proposals, spark_succeeded=spark_succeeded, failure=failure)
             else:
                 entry = self._outbox.put(
                     self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection

@@ -231,6 +231,52 @@ def test_a_misspelled_option_is_named_with_the_nearest_one(monkeypatch: pytest.M
     assert "'outbox_locaton'; did you mean 'outbox_location'?" in unknown.message
 
 
+OURS = "AIRFLOW__SPARK_DATAHUB__"
+NEEDS_JAVA = '#!/bin/sh\n[ "$JAVA_HOME" ] || { echo JAVA_HOME is not set >&2; exit 1; }\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "advice", "mended"),
+    [
+        ({"AIRFLOW_CONN_LINEAGE": None}, "or AIRFLOW_CONN_LINEAGE on a host without", {}),
+        ({"AIRFLOW_CONN_LINEAGE": '{"conn_type": "http"}'}, "edit it in Airflow's UI", {}),
+        ({f"{OURS}OUTBOX_LOCATON": "/o"}, "did you mean 'outbox_location'", {f"{OURS}OUTBOX_LOCATION": "{tmp}/o"}),
+        ({f"{OURS}EVENTS_LOCATION": "{tmp}/file/e"}, "set [spark_datahub] events_location to a folder", {}),
+        ({f"{OURS}OUTBOX_LOCATION": "{tmp}/file/o"}, "set [spark_datahub] outbox_location to a place", {}),
+        ({f"{OURS}OPENLINEAGE_JAR": "{tmp}/none.jar"}, "set [spark_datahub] openlineage_jar to a jar that fits", {}),
+        ({f"{OURS}OUTBOX_MAX_BYTES": "1000"}, "raise [spark_datahub] outbox_max_bytes", {}),
+        ({"JAVA_HOME": None}, "install Java 17, and set JAVA_HOME to it", {"JAVA_HOME": "{tmp}/jdk"}),
+        ({"PATH": "/usr/bin:/bin", "SPARK_HOME": None}, "set SPARK_HOME", {}),
+    ],
+)
+def test_advice_helps_when_it_is_followed(
+    sink: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: dict[str, str | None],
+    advice: str,
+    mended: dict[str, str],
+) -> None:
+    """:param mended: the new values, beside the old ones."""
+    folder = sink.parent
+    (folder / "file").touch()
+    executable(folder / "spark/bin/spark-submit", NEEDS_JAVA)
+    monkeypatch.setenv("JAVA_HOME", "/jdk")
+    if f"{OURS}OUTBOX_MAX_BYTES" in broken:
+        LocalStorage(folder / "outbox").write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"x" * 950])
+    with monkeypatch.context() as patch:
+        for name, value in broken.items():
+            patch.setenv(name, value.replace("{tmp}", str(folder))) if value is not None else patch.delenv(
+                name, raising=False
+            )
+        before = run("doctor")
+    assert advice in before.stdout
+    for name, value in mended.items():
+        monkeypatch.setenv(name, value.replace("{tmp}", str(folder)))
+    after = run("doctor")
+    assert (after.exit_code, "→" in after.stdout) == (0, False), after.stdout
+
+
 def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LocalStorage(tmp_path).write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"x" * 950])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -190,7 +192,38 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
         "shop  r2  build try 2  1 proposal quarantined: no such aspect",
         "shop  r3  build try 1  events that are not converted for lineage_sink",
     ]
-    assert result.stderr == "4 entries pending, 1 quarantined, 0 corrupt\n"
+    again = f"spark-datahub requeue --reason 'no such aspect' --outbox {outbox[1]}"
+    emit, the_same = f"spark-datahub emit --outbox {outbox[1]}", "; the next run of each DAG does the same."
+    assert result.stderr.splitlines() == [
+        "4 entries pending, 1 quarantined, 0 corrupt",
+        f"3 for lineage_sink: nothing tried to deliver them since their attempts ended. Next: {emit}{the_same}",
+        f"1 whose attempt was killed, or had no time to convert its events: {emit} converts and delivers.",
+        f"1 quarantined: no such aspect. Remove the cause, then run {again}, then {emit}.",
+    ]
+
+
+def test_each_next_step_of_pending_is_one_that_helps(
+    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(beginning: str, command: str) -> None:
+        """Run a command that a line with this beginning names."""
+        (line,) = (line for line in run("pending", *outbox).stderr.splitlines() if line.startswith(beginning))
+        (found,) = re.findall(rf"(?:run|Next:) spark-datahub ({command} .*?)(?:;|, then )", line)
+        assert run(*shlex.split(found)).exit_code == 0, line
+
+    put(tmp_path, run_id="r0")
+    run("emit", *outbox)
+    assert "1 for lineage_sink: connection 'lineage_sink' cannot be used" in (missing := run("pending", *outbox).stderr)
+    assert "airflow connections add lineage_sink --conn-type datahub-rest" in missing
+    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl")}
+    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
+    step("1 for lineage_sink: ", "emit")
+    assert run("pending", *outbox).exit_code == 0
+    put(tmp_path, run_id="r2").quarantine("no such aspect")
+    step("1 quarantined: ", "requeue")
+    step("1 for lineage_sink: ", "emit")
+    assert run("pending", *outbox).exit_code == 0
+    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("command", ["pending", "emit"])
@@ -218,6 +251,7 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     summary = json.loads(run("pending", *outbox, "--json").stdout)
     common = {"dag": "shop", "task": "build", "map_index": -1, "try": 2, "connection": "lineage_sink", "proposals": 1}
     pending = {"run": "r1", "state": "pending", "created_ms": entry.name.created_ms, "entry": str(entry)}
+    common["reason"] = None
     assert summary["pending"] == [{**common, **pending}]
     (held,) = summary["quarantined"]
     assert held.items() >= {**common, "run": "r2", "state": "quarantined"}.items()

@@ -73,6 +73,8 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
         "awaits_retry": False,
         "events": None,
         "redo": None,
+        "failure": None,
+        "problem": None,
         "delivered_ms": None,
         "stored": None,
     }
@@ -91,7 +93,8 @@ def test_raw_events_keep_their_stored_form(tmp_path: Path) -> None:
     assert isinstance(item, RawEvent)
     assert (entry.manifest.content, item.decoded()) == ("events", json.loads(event))
     left = entry.settle(Delivery(0, pending=(item,), problem="later"), [item])
-    assert left == entry
+    assert left is not None
+    assert (left.items(), left.manifest.problem) == ((item,), "later")
     entry.quarantine("too old")
     ((_, quarantined),) = next(outbox_at(tmp_path).quarantined()).rejected
     assert quarantined == item
@@ -169,13 +172,29 @@ def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> No
     assert len(files(tmp_path / "quarantined")) == 2
 
 
-def test_nothing_delivered_changes_nothing(tmp_path: Path) -> None:
+def test_an_entry_that_stays_says_why_and_the_same_reason_again_writes_nothing(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox)
+    path, pending = Path(str(entry)), entry.items()
+    for problem, is_written in (("not available", True), ("not available", False), ("no such connection", True)):
+        before = path.stat().st_ino
+        left = entry.settle(Delivery(0, pending=pending, problem=problem), pending)
+        assert left is not None
+        assert (left.manifest.problem, left.items()) == (problem, pending)
+        assert (path.stat().st_ino != before) is is_written
+        (entry,) = outbox.entries()
+    assert entry.settle(Delivery(3), pending) is None
+
+
+def test_a_full_disk_costs_only_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = put(outbox_at(tmp_path))
-    path = Path(str(entry))
-    before = (path.read_bytes(), path.stat().st_ino)
     pending = entry.items()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalStorage, "write", full)
     assert entry.settle(Delivery(0, pending=pending, problem="not available"), pending) == entry
-    assert (path.read_bytes(), path.stat().st_ino) == before
 
 
 @pytest.mark.parametrize(("delivered", "sent", "superseded"), [(2, 3, 0), (2, 2, 0), (3, 3, 1)])

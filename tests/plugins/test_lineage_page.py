@@ -153,6 +153,19 @@ def rows(page: str) -> list[list[str]]:
     return [[" ".join(re.sub("<.*?>", " ", cell).split()) for cell in row] for row in cells]
 
 
+def test_each_attempt_says_why_it_failed_and_why_it_is_pending(client: TestClient, source: Source) -> None:
+    sign_in(client, "user")
+    for number, delivery in ((1, Delivery(1)), (2, Delivery(0, pending=(JOB,), problem="no answer at noon"))):
+        key = AttemptKey("shop", "manual__1", "build", -1, number)
+        begun, _ = source.outbox.begin(key, connection_id="sink", events=None, redo={})
+        begun.finish([JOB], spark_succeeded=False, failure=f"exit code {number}").settle(delivery, [JOB])
+    report = {"failure": "exit code 2", "inputs": ["raw"], "pending": 1, "reason": "no answer in the morning"}
+    source.reported = [TaskReport(replace(KEY, try_number=0), report, 2**42)]
+    page = client.get("run", params=RUN).text
+    assert [page.count(words) for words in ("exit code 1", "exit code 2", "no answer at noon")] == [1, 1, 1]
+    assert "morning" not in page, "the outbox knows the last delivery"
+
+
 def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     down = {"inputs": ["raw", "rates"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down"}

@@ -149,12 +149,13 @@ class Entry:
             raise OutboxError(f"The outbox's entry {self} was changed by another process.")
         return items
 
-    def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool) -> Entry:
+    def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool, failure: str | None = None) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
 
+        :param failure: how Spark failed, if that is known.
         :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
-        manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded)
+        manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure)
         return self._rewrite("finished", manifest, items, check=True)
 
     def update(self, **fields: Any) -> Entry:
@@ -208,7 +209,11 @@ class Entry:
                     batch.append((receipt, remove))
                 log.debug("Entry settled, %s superseded: %s", counted(superseded, "item"), self)
                 return None
-        return self if manifest == self.manifest else self._rewrite("settled in part", manifest, delivery.pending)
+        if replace(manifest, problem=self.manifest.problem) != self.manifest:
+            return self._rewrite("settled in part", manifest, delivery.pending)
+        with suppress(OutboxError):  # only people read the reason
+            return self if manifest == self.manifest else self._rewrite("left", manifest, delivery.pending)
+        return self
 
     def quarantine(self, reason: str) -> None:
         """Move all pending items to the quarantine.
@@ -279,6 +284,7 @@ class Entry:
             delivered=before.delivered + delivery.delivered,
             rejected=before.rejected + len(delivery.rejected),
             superseded=before.superseded + superseded,
+            problem=delivery.problem if delivery.pending else None,
             upserts=tuple(dict.fromkeys((*before.upserts, *delivered))) if before.upserts else delivered,
         )
 
@@ -755,7 +761,8 @@ class AttemptRecord:
     :param state: ``unfinished``, ``pending``, ``quarantined`` or ``delivered``.
     :param proposals: empty for raw events and unfinished attempts.
     :param count: the number of items in this state.
-    :param reasons: why items were quarantined, each once.
+    :param reasons: why items were quarantined, each once, or why the last delivery failed.
+    :param failure: how the attempt's Spark failed; ``None`` if it did not, or that is not known.
     """
 
     key: AttemptKey
@@ -765,6 +772,7 @@ class AttemptRecord:
     count: int
     proposals: tuple[Proposal, ...] = field(default=(), repr=False)
     reasons: tuple[str, ...] = ()
+    failure: str | None = None
 
 
 class OutboxRecords:
@@ -842,11 +850,9 @@ class OutboxRecords:
             log.debug("%s is not shown: %s", self._outbox.storage.describe(path), error)
             return None
         proposals = tuple(item for _, item in items if isinstance(item, Proposal))
-        reasons = tuple(dict.fromkeys(reason for reason, _ in items if reason))
-        count, key = len(items) or manifest.pending, manifest.key
-        return AttemptRecord(
-            key, manifest.connection_id, manifest.state, manifest.created_ms, count, proposals, reasons
-        )
+        reasons = tuple(dict.fromkeys(reason for reason in (*(why for why, _ in items), manifest.problem) if reason))
+        count, attempt = len(items) or manifest.pending, (manifest.key, manifest.connection_id, manifest.state)
+        return AttemptRecord(*attempt, manifest.created_ms, count, proposals, reasons, manifest.failure)
 
 
 _SHOWN = {

@@ -161,6 +161,7 @@ class Manifest(msgspec.Struct, frozen=True):
     :param awaits_retry: the attempt failed only because of its lineage: the next one delivers it without running Spark.
     :param events: where the raw events are: the name of an object of the outbox, or an absolute path of the worker.
     :param redo: all other inputs of the conversion.
+    :param failure: how the attempt's Spark failed, for people; :attr:`problem`: why its last delivery did.
     :param delivered_ms: in a receipt: when the last item was settled.
     :param stored: in a receipt: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
     :param unknown: fields of a later release, which are kept. What an older one must not ignore needs another version
@@ -182,6 +183,8 @@ class Manifest(msgspec.Struct, frozen=True):
     awaits_retry: bool = False
     events: str | None = None
     redo: dict[str, Any] | None = None
+    failure: str | None = None
+    problem: str | None = None
     delivered_ms: _Number | None = None
     stored: bool | None = None
     created_by: str = f"airflow-provider-spark-datahub {__version__}"
