@@ -134,12 +134,11 @@ def _run_datasets(urn: str, lineage: Lineage) -> tuple[Proposal, Proposal]:
 def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings) -> list[Proposal]:
     proposals: list[Proposal] = []
     for urn, dataset in in_time(datasets):
-        if settings.datasets != "none":
+        if settings.datasets in ("keys", "schemas"):
             proposals += _materialized(dataset.name)
-            schema = dataset.schema
-            if settings.datasets == "schemas" and schema is not None:
-                make_schema = _remembered_schema if type(schema) is SharedObject else _schema
-                proposals.append(make_schema(urn, schema))
+        if (schema := dataset.schema) is not None:
+            make_schema = _remembered_schema if type(schema) is SharedObject else _schema
+            proposals.append(make_schema(urn, schema))
         if dataset.metadata is not NO_METADATA:
             proposals += dataset.metadata.proposals(urn)
     return proposals

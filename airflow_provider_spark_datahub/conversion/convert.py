@@ -48,7 +48,7 @@ class WrittenDataset(msgspec.Struct, frozen=True):
     :param name: its name in DataHub, without the platform instance.
     :param run_urn: the Spark run's DataProcessInstance.
     :param rows: number of written rows, if the producer counts them; :attr:`size` in bytes.
-    :param schema_hash: hash of the names and types of its fields. It needs ``datasets="schemas"``.
+    :param schema_hash: hash of the names and types of its fields. It needs the schema to be written.
     """
 
     urn: str

@@ -22,6 +22,7 @@ _PATH_PLATFORMS = {
 }
 FALLBACK_PLATFORM = "hdfs"
 """Platform of paths whose scheme is missing or unknown."""
+_FILE_PLATFORMS = frozenset({*_PATH_PLATFORMS.values(), FALLBACK_PLATFORM})
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
 _REMEMBERED, _MOST_NAMES = 4096, 128 * 1024
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
@@ -193,6 +194,14 @@ class DatasetNamer:
         """Return the URN of the dataset's :meth:`name`; ``None`` if it has none."""
         name = self.name(dataset)
         return name.urn if name is not None else None
+
+    def is_whole_path(self, dataset: DatasetId) -> bool:
+        """Return whether it is a file or folder whose URN has its whole path."""
+        name, path = self.name_or_reason(dataset), dataset.name.strip("/").lower()
+        if not path or type(name) is not DatasetName or name.platform not in _FILE_PLATFORMS:
+            return False
+        known = name.name.strip("/").lower()
+        return known == path or known.endswith(f"/{path}")
 
     def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
         """Return the dataset's name, or the reason why it has none, without adding it to :attr:`unusable`."""

@@ -30,7 +30,7 @@ _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
 _UNNAMED = re.compile(r"[Nn]one|pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
 # For each value of "datasets", the listener's settings "materialize" and "include_schema_metadata".
-_DATASETS = {"none": (False, False), "keys": (True, False), "schemas": (True, True)}
+_DATASETS = {"none": (False, False), "written": (False, "written"), "keys": (True, False), "schemas": (True, True)}
 DETAILS = ("documentation", "owners", "tags")
 """Values of ``dataset_details``."""
 OTHER_CATALOGS = "*"
@@ -291,7 +291,9 @@ class LineageSettings:
     path_specs: tuple[PathSpec, ...] = _setting((), "which folder of a path is the dataset, by platform", _path_specs)
     file_partition_regexp: str | None = _setting(None, "pattern to cut off the end of a path", _regexp)
     datasets: str = _setting(
-        "none", "keys: write datasetKey and status of datasets; schemas: also schemas", _one_of(*_DATASETS)
+        "written",
+        "written: write schemas of files that the run wrote; keys: datasetKey and status; schemas: of all datasets",
+        _one_of(*_DATASETS),
     )
     capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
     capture_indirect_columns: bool = _setting(
@@ -370,7 +372,11 @@ class LineageSettings:
         if alias := values.pop(HIVE_ALIAS, None):
             values["catalog_platforms"] = {OTHER_CATALOGS: alias, **(values.get("catalog_platforms") or {})}
         with_keys, with_schemas = values.pop(MATERIALIZE, None), values.pop(INCLUDE_SCHEMA, None)
-        values["datasets"] = ("schemas" if with_schemas else "keys") if with_keys else None
+        # The listener writes no schema without the key of its dataset.
+        if with_keys:
+            values["datasets"] = "schemas" if with_schemas is True else "keys"
+        elif with_schemas is False or (with_keys is False and with_schemas != "written"):
+            values["datasets"] = "none"
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     @classmethod

@@ -39,7 +39,7 @@ def test_convert_writes_one_proposal_a_line() -> None:
     assert result.exit_code == 0
     assert aspects(result.stdout)[:2] == ["dataFlowInfo", "status"]
     assert [problem for line in result.stdout.splitlines() for problem in canonical_violations(json.loads(line))] == []
-    assert result.stderr == "23 events, 13 proposals\n"
+    assert result.stderr == "23 events, 14 proposals\n"
 
 
 @pytest.mark.parametrize(("exit_code", "expected"), [(0, "SUCCESS"), (1, "FAILURE"), (137, "FAILURE"), (-9, "FAILURE")])
@@ -188,5 +188,5 @@ def test_the_summary_as_json(tmp_path: Path, to_file: bool) -> None:
     result = run("convert", JOB, bad, "--exit-code", 0, "--json", *options)
     summary = json.loads(result.stdout if to_file else result.stderr)
     assert result.exit_code == 1
-    assert (summary["events"], summary["proposals"]) == (23, 13)
+    assert (summary["events"], summary["proposals"]) == (23, 14)
     assert any("line 1: not valid JSON" in problem for problem in summary["problems"])

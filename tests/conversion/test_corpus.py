@@ -131,6 +131,22 @@ def test_captures_on_request_only_add_aspects(case: str) -> None:
     assert [each for each in found if each.entity_type != "dataset" or each.aspect_name in aspects] == default
 
 
+@all_recordings
+def test_by_default_only_files_that_the_job_wrote_get_a_schema(recording: str) -> None:
+    plain: Json = {"datasets": "none"}
+    default = [each for job in jobs_of(recording) for each in proposals(job)]
+    added = [each for each in default if each.aspect_name == "schemaMetadata"]
+    bare = [each for job in jobs_of(recording, **plain) for each in proposals(job, **plain)]
+    assert [each for each in default if each not in added] == bare
+    truth = truth_of(recording)
+    outputs = {urn for side, urn in expected_edges(truth) | expected_edges(truth, "either_") if side == "outputs"}
+    assert {each.entity_urn for each in added} <= {urn for urn in outputs if ":dataPlatform:file," in urn}
+    columns = {field["fieldPath"] for each in added for field in each.aspect["fields"]}
+    targets = {(target, column) for _, _, target, column in truth.get("columns", ())}
+    described = {each.entity_urn for each in added}
+    assert {column for target, column in targets if target in described} <= columns
+
+
 @all_cases
 def test_equal_events_give_equal_bytes(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])
@@ -229,9 +245,9 @@ def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
 # -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views, sessions …
 
 
-def jobs_of(recording: str) -> list[JobLineage]:
+def jobs_of(recording: str, **options: Any) -> list[JobLineage]:
     """Return the jobs of a recording's events, with Spark's own event log if that was recorded, too."""
-    converter = Converter(settings())
+    converter = Converter(settings(**options))
     for line in recorded("events", recording):
         converter.add(line)
     for line in recorded("logs", recording):

@@ -178,12 +178,55 @@ def test_a_column_whose_name_is_not_text_is_left_out() -> None:
     assert [field["fieldPath"].rpartition(".")[2] for field in fields] == ["id"]
 
 
+ID: Json = {"schema": schema(("id", "long"))}
+BY_DAY: Json = {"file_partition_regexp": "/day=.*"}
+LAKE: Json = {"path_specs": {"s3": {"lake": {"path_spec_list": ["s3://lake/*/{table}"]}}}}
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "described"),
+    [
+        (file("/z", **ID), {}, urn("file", "/z")),
+        (file("/z/", **ID), BY_DAY, urn("file", "/z/")),
+        (dataset("s3://lake", "a/b", **ID), LAKE, urn("s3", "lake/a/b")),
+        (dataset("abfss://c@h", "/A/b", **ID), {}, urn("abs", "c@h/A/b")),
+        (dataset("hdfs://name:8020", "/z", **ID), {}, urn("hdfs", "/z")),
+        (file("/z", **ID), {"datasets": "none"}, None),
+        (file("/z/day=1", **ID), BY_DAY, None),
+        (dataset("s3://lake", "a/b/part.parquet", **ID), LAKE, None),
+        (file("/z", symlinks=symlink("hive://h", "db.z"), **ID), {}, None),
+        (file("/z", symlinks=symlink("hive://h", "db.z"), **ID), {"disable_symlink_resolution": True}, None),
+        (file("/z", catalog={"framework": "hive", "type": "hive"}, **ID), {}, None),
+        (file("/z", storage={"storageLayer": "iceberg"}, **ID), {}, None),
+        (dataset("postgres://h:5432", "shop.public.z", **ID), {}, None),
+        (dataset("kafka://h:9092", "z", **ID), {}, None),
+    ],
+)  # fmt: skip
+def test_a_file_that_a_job_wrote_has_its_schema(output: Json, options: Json, described: str | None) -> None:
+    found = written(output, inputs=[file("/read", **ID)], **options)
+    assert [each.entity_urn for each in find_all(found, "schemaMetadata")] == ([described] if described else [])
+    assert find_all(found, "datasetKey") == []
+
+
+@pytest.mark.parametrize("folder", ["/z", "/lake", "/lake/t"])
+def test_what_lies_in_the_folder_of_a_table_is_left_to_its_catalogue(folder: str) -> None:
+    table = file(folder, symlinks=symlink("hive://h", "db.t"))
+    plain = query(outputs=[file("/lake/t/day=1", **ID)], run_id=OTHER_QUERY)
+    found = proposals(only_job(whole_application(query(outputs=[table]), plain)))
+    assert len(find_all(found, "schemaMetadata")) == (1 if folder == "/z" else 0)
+
+
+def test_what_a_query_failed_to_write_has_no_schema() -> None:
+    found = proposals(only_job(whole_application(query("FAIL", outputs=[file("/z", **ID)]))))
+    assert find_all(found, "schemaMetadata") == []
+
+
 # -- Documentation, owners and tags of datasets, spelled as acryl-datahub's own patch builder spells them
 
 
 TARGET = urn("file", "/z")
 JANE, DATA = "urn:li:corpuser:jane", "urn:li:corpGroup:data/eng"
-ALL: Json = {"dataset_details": ["documentation", "owners", "tags"]}
+ALL: Json = {"datasets": "none", "dataset_details": ["documentation", "owners", "tags"]}
 WITH_SCHEMAS: Json = {"datasets": "schemas"}
 FACETS: Json = CONTENT["facets"]
 
@@ -221,11 +264,11 @@ def test_patches_equal_those_of_acryl_datahub() -> None:
 
 @cases("dataset_facets")
 def test_each_detail_has_its_aspect(detail: str, aspect: str) -> None:
-    assert list(patches(written(file("/z", **FACETS), dataset_details=detail))) == [aspect]
+    assert list(patches(written(file("/z", **FACETS), datasets="none", dataset_details=detail))) == [aspect]
 
 
 def test_metadata_is_off_by_default() -> None:
-    assert patches(written(file("/z", **FACETS))) == {}
+    assert list(patches(written(file("/z", **FACETS)))) == ["schemaMetadata"]
     bare = {"schema": schema(("mail", "string"), ("id", "long"), FACETS["schema"]["fields"][2])}
     plain = find(written(file("/z", **FACETS), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
     assert plain == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]

@@ -348,7 +348,8 @@ def test_no_field_of_a_run_is_forgotten_in_the_comparison() -> None:
     of_evidence = {"run_id", "reported"}
     of_job = {"flow", "parent_run_id", "app_name", "session_name", "description", "properties", "owners", "details"}
     assert set(RunState.__struct_fields__) == places | compared | of_evidence | of_job
-    facets = {"schema", "schema_index", "columns", "lifecycle", "previous", "partitions", "layer", "gap", "is_metadata"}
+    facets = {"schema", "schema_index", "columns", "lifecycle", "previous", "partitions", "layer", "gap"}
+    facets |= {"in_catalog", "is_metadata"}
     of_run = {
         "statistics",
         "version",

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from datahub.utilities.urn_encoder import UrnEncoder
 
-from airflow_provider_spark_datahub.conversion import EventError, convert_run_event
-from tests.conversion.builders import CORPUS, Json, json_lines, settings
+from airflow_provider_spark_datahub.conversion import EventError, LineageSettings, convert_run_event
+from tests.conversion.builders import CORPUS, Json, json_lines
 from tests.oracles.strict import violations
 
 EDGE = CORPUS / "edge"
@@ -90,7 +90,10 @@ def java(configuration: str, name: str) -> tuple[list[Written], str]:
 
 def ours(configuration: str, event: Json) -> list[Written]:
     try:
-        found = convert_run_event(event, settings(**CONFIGURATIONS[configuration]))
+        # Deviation 27: written files have a schema by default.
+        found = convert_run_event(
+            event, LineageSettings.from_mapping({"datasets": "none"}, CONFIGURATIONS[configuration])
+        )
     except EventError:
         return []
     return [

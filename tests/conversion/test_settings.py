@@ -47,7 +47,7 @@ def test_defaults_are_the_java_listeners() -> None:
     defaults = LineageSettings()
     assert (defaults.env, defaults.catalog_platforms) == ("PROD", {})
     assert (defaults.coalesce_jobs, defaults.use_patch, defaults.capture_column_level_lineage) == (True, False, True)
-    assert (defaults.datasets, defaults.dataset_details) == ("none", ())
+    assert (defaults.datasets, defaults.dataset_details) == ("written", ())  # Deviation 27
     # Deviation 11.
     assert defaults.default_schemas == {"postgres": "public", "mssql": "dbo"}
 

@@ -68,6 +68,8 @@ _CATALOG_NODES = (
     *("execute_create_data_source_table_command", "execute_alter_table_", "alter_table"),
 )
 _OF_CATALOG = frozenset({"CREATE", "ALTER"})
+_OF_CATALOGS = frozenset({"symlinks", "catalog", "storage"})
+"""Facets of tables, but not of plain files."""
 MOST_VERSIONS = 20
 """Most versions of a dataset that are kept: the last ones."""
 NOT_WRITTEN = frozenset({DROP, RENAME})
@@ -86,6 +88,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param scans: snapshots of an Iceberg table that the run read, as its reports name them.
     :param amounts: what each scan read.
     :param gap: why Spark's plan does not show where its rows come from.
+    :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of it.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
     """
@@ -102,6 +105,7 @@ class DatasetState(msgspec.Struct, gc=False):
     replaces: bool = False
     scans: tuple[int | float, ...] = ()
     amounts: tuple[OutputStatistics, ...] = ()
+    in_catalog: bool = False
     is_metadata: bool = False
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
@@ -450,6 +454,7 @@ class Fold:
         state = known.get(dataset.id)
         if state is None:
             state = known[dataset.id] = DatasetState()
+        state.in_catalog = state.in_catalog or not _OF_CATALOGS.isdisjoint(dataset.facets.facets)
         if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
             state.is_metadata = True
             return state
@@ -552,7 +557,7 @@ def _content_key(run: RunState) -> Hashable | None:
 
 def _state_key(state: DatasetState) -> Hashable:
     # Equal column lineages are one object in a fold.
-    return state.lifecycle, state.previous, state.partitions, id(state.columns)
+    return state.lifecycle, state.previous, state.partitions, state.in_catalog, id(state.columns)
 
 
 @dataclass(slots=True)

@@ -327,7 +327,8 @@ def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, b
     # A dataset without a name has no key, so that its lineage is read each time and the missing name is reported.
     if state.metadata or str in map(type, names):
         return None
-    facets = (state.schema, state.lifecycle, previous, state.partitions, state.layer, state.gap, state.is_metadata)
+    of_table = state.layer, state.in_catalog, state.is_metadata
+    facets = (state.schema, state.lifecycle, previous, state.partitions, state.gap, *of_table)
     # Equal texts have one object for their columns.
     return dataset, tuple(names), columns, facets, state.schema_index - begin
 
@@ -387,7 +388,7 @@ class _Edges:
         limit: TextLimit,
     ) -> None:
         self._limit, self._succeeded = limit, succeeded
-        self._with_schemas = settings.datasets == "schemas"
+        self._schemas = settings.datasets
         self._with_descriptions = "documentation" in settings.dataset_details
         self._namer = namer
         self._in_flight = in_flight
@@ -397,12 +398,14 @@ class _Edges:
 
     def outputs(self) -> dict[str, JobDataset]:
         """Return the written datasets, by URN."""
-        return self._by_urn([touched for _, written in self._written for touched in written])
+        with_schemas = self._schemas in ("schemas", "written")
+        return self._by_urn([touched for _, written in self._written for touched in written], with_schemas=with_schemas)
 
     def inputs(self) -> dict[str, JobDataset]:
         """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
         reads, phantoms = self._reads
-        return self._by_urn([touched for _, read in reads for touched in read if touched[0] not in phantoms])
+        read = [touched for _, read in reads for touched in read if touched[0] not in phantoms]
+        return self._by_urn(read, with_schemas=self._schemas == "schemas")
 
     @cached_property
     def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
@@ -566,7 +569,7 @@ class _Edges:
             if dataset in touched or (dataset.namespace, dataset.name.rstrip("/")) in around
         }
 
-    def _by_urn(self, datasets: _Touched) -> dict[str, JobDataset]:
+    def _by_urn(self, datasets: _Touched, *, with_schemas: bool) -> dict[str, JobDataset]:
         found: dict[str, JobDataset] = {}
         ids: dict[str, dict[DatasetId, None]] = {}
         schemas: dict[str, tuple[int, bytes]] = {}
@@ -581,27 +584,45 @@ class _Edges:
                 found[urn] = JobDataset(name, (dataset,))
             elif dataset != entry.ids[0]:
                 ids.setdefault(urn, dict.fromkeys(entry.ids))[dataset] = None
-            if self._with_schemas and state.schema is not None and _replaces(state, schemas.get(urn)):
+            if with_schemas and state.schema is not None and _replaces(state, schemas.get(urn)):
                 schemas[urn] = (state.schema_index, state.schema)
             if state.metadata:
                 metadata[urn] = DatasetMetadata.merge(metadata.get(urn, {}), state.metadata)
         for urn, facets in metadata.items():
             found[urn].metadata = self._metadata(facets)
-        for urn, (_, schema) in in_time(schemas.items()):
-            self._describe(found[urn], schema)
         for urn, several in ids.items():
             found[urn].ids = tuple(several)
+        for urn, (_, schema) in in_time(schemas.items()):
+            self._describe(found[urn], schema)
         return dict(sorted(found.items())) if len(found) > 1 else found
 
     def _metadata(self, facets: Mapping[str, tuple[int, JsonObject]]) -> DatasetMetadata:
         read = DatasetMetadata.read({name: facet for name, (_, facet) in facets.items()})
         return replace(read, description=self._limit.text(read.description))
 
+    def _is_file(self, dataset: JobDataset) -> bool:
+        """Return whether it is a file or folder that only its writers describe, and no part of a table."""
+        is_path, tables = self._namer.is_whole_path, self._catalogued
+        return all(is_path(name) and tables.isdisjoint(_around(name)) for name in dataset.ids)
+
+    @cached_property
+    def _catalogued(self) -> set[DatasetId]:
+        """The datasets of tables."""
+        touched = (item for run, _ in self._written for items in (run.inputs, run.outputs) for item in items.items())
+        return {dataset for dataset, state in touched if state.in_catalog}
+
     def _describe(self, dataset: JobDataset, facet: bytes) -> None:
+        if self._schemas == "written" and not self._is_file(dataset):
+            return
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
+
+
+def _around(dataset: DatasetId) -> Iterator[DatasetId]:
+    """Yield a path and the folders around it."""
+    yield from (dataset._replace(name=name) for name in (dataset.name, *parent_folders(dataset.name)))
 
 
 def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
