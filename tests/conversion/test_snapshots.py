@@ -313,14 +313,16 @@ def test_an_execution_without_events_is_lost_even_after_others_were_forgotten() 
     assert [one.id for one in running.finish(Ending(succeeded=True)).diagnostics.lost_executions] == [2]
 
 
-def test_the_latest_executions_are_kept() -> None:
+def test_the_latest_executions_and_reads_of_rdds_are_kept() -> None:
     running = converter([STARTED], [app_started(), *execution(0, 1, None)])
+    read = {"Event": "SparkListenerJobStart", "rddPaths": ["/in"]}
     for number in range(1, KEPT_EXECUTIONS + 500):
-        for logged in execution(number, number, number):
+        for logged in (*execution(number, number, number), {**read, "Submission Time": number}):
             running.add_log_event(logged)
     running.discard_reported(with_log=True)
     (logged_application,) = running._logs
     assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the running execution is kept as well"
+    assert [*logged_application.rdd_reads] == [*range(500, KEPT_EXECUTIONS + 500)]
 
 
 def test_a_log_read_again_counts_once() -> None:

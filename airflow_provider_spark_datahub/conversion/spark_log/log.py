@@ -328,13 +328,15 @@ class SparkLog:
             reader(event)
 
     def forget_executions(self, kept: int, reported: Sequence[RunState]) -> None:
-        """Remove executions that have ended.
+        """Remove executions that have ended, and reads of jobs of RDDs.
 
-        :param kept: how many of an application's latest executions to keep: OpenLineage may report them late.
+        :param kept: how many of an application's latest ones to keep: OpenLineage may report them late.
         :param reported: runs. Executions that they report are removed as soon as their outermost execution has ended.
         """
         for application in self.applications:
             executions = application.executions
+            for start_ms in [*application.rdd_reads][:-kept]:
+                del application.rdd_reads[start_ms]
             latest, reported_ids = set(list(executions)[-kept:]), application.reported_executions(reported)
             running = {execution.id for execution in executions.values() if execution.end_ms is None}
             for execution in list(executions.values()):
