@@ -77,7 +77,10 @@ def test_the_example_deliver_lineage_drains_the_outbox(airflow_home: AirflowHome
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
     for dag_id in ("shop", "bank"):
         outbox.put(
-            AttemptKey(dag_id, "run", "build", -1, 1), upserts(3), spark_succeeded=True, connection_id="datahub_default"
+            AttemptKey(dag_id, "run", "build", -1, 1),
+            upserts(3, dag_id),
+            spark_succeeded=True,
+            connection_id="datahub_default",
         )
     run, catalogue = example(airflow_home, "deliver_lineage", tmp_path)
     assert "2 entries settled (6 proposals delivered, 0 rejected), 0 pending" in run.output
