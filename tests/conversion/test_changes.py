@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from tests.conversion.builders import (
     urn,
     whole_application,
 )
+from tests.conversion.recordings import lines_of
 
+DATA = Path(__file__).parents[1] / "data"
 DAY_MS = 86_400_000
 START_MS = 1_790_000_000_000
 """2026-09-21T14:13:20Z, the start of the runs of day 0."""
@@ -196,3 +199,17 @@ def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(place: str, spe
     assert changes_since(daily(3), [daily(2)]) == []
     (one,) = {*daily(3, path_specs=spec).outputs, *daily(2, path_specs=spec).outputs}
     assert one.split(",")[1] == made
+
+
+def test_a_fingerprint_has_scans_versions_and_whether_nothing_else_is_left() -> None:
+    # Two customers and three orders; the job is jobs/iceberg_writes.py beside the events.
+    events = lines_of(DATA / "hard_jobs" / "events" / "iceberg_writes-4.1.4.ndjson")
+    record = Fingerprint.of(Fingerprint(AttemptKey("shop", "r", "t", -1, 1), 1, 2, True), [only_job(events)])
+    sold, days, state = (urn("hive", f"db.{name}") for name in ("sold", "days", "state"))
+    # INSERT OVERWRITE was its first write: all of its records are new.
+    assert (record.outputs[days].replaces, record.outputs[sold].replaces) == (True, False)
+    assert set(record.outputs[days].versions) == {"2793335811928341821", "9115248043645265397"}
+    # A scan of the latest version, and one of the first.
+    assert {(4, 2505), (3, 2427)} <= set(record.inputs[sold].scans)
+    # Written with three rows, and replaced by two: by a query around the query that writes.
+    assert record.outputs[state].rows == 5

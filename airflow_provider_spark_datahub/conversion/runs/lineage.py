@@ -117,11 +117,14 @@ class Operation(msgspec.Struct, frozen=True):
         )
 
 
-def operations_of(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operation]:
+def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Operation]:
     """Return the operations of the runs that ended well, by dataset and time: one for each dataset and kind."""
     by_run: dict[tuple[str, str], Operation] = {}
+    surrounding = outer_runs(runs)
     for run in runs:
         for operation in _of_run(run, namer):
+            if run.run_id in surrounding and operation.kind != "CREATE":
+                continue
             key = operation.dataset, operation.run_id
             if key not in by_run or by_run[key].statistics == NOT_COUNTED:
                 by_run[key] = operation
@@ -136,6 +139,26 @@ def operations_of(runs: Iterable[RunState], namer: DatasetNamer) -> list[Operati
         by_kind.setdefault((operation.dataset, operation.kind), []).append(operation)
     joined = map(Operation.joined, by_kind.values())
     return sorted(joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
+
+
+def outer_runs(runs: Collection[RunState]) -> set[str]:
+    """Return the ids of the queries that only surround the query that writes, as CREATE OR REPLACE TABLE AS SELECT."""
+    outer = [run for run in runs if run.plan_node.endswith("_as_select")]
+    writers: dict[frozenset[DatasetId], list[RunState]] = {}
+    for run in runs if outer else ():
+        writers.setdefault(_targets(run), []).append(run)
+    return {run.run_id for run in outer if any(_surrounds(run, inner) for inner in writers[_targets(run)])}
+
+
+def _targets(run: RunState) -> frozenset[DatasetId]:
+    return frozenset(dataset for dataset, _ in run.written)
+
+
+def _surrounds(run: RunState, inner: RunState) -> bool:
+    if inner is run or run.start_ms is None or run.end_ms is None or inner.start_ms is None or inner.end_ms is None:
+        return False
+    is_during = run.start_ms <= inner.start_ms and inner.end_ms <= run.end_ms
+    return is_during and run.inputs.keys() <= inner.inputs.keys()
 
 
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import LISTINGS, Lineage, Operation
+from airflow_provider_spark_datahub.conversion.runs.lineage import LISTINGS, Lineage, Operation, outer_runs
 
 _MOST_DATASETS = 500
 """Most datasets of a run that are described, lest its properties grow too long for DataHub."""
@@ -84,14 +84,16 @@ class DatasetUses:
     def __init__(
         self, runs: Sequence[RunState], namer: DatasetNamer, lineage: Lineage, operations: Iterable[Operation]
     ) -> None:
+        outer = outer_runs(runs)
         ended = [run for run in sorted(runs, key=lambda run: run.last_index) if run.ended and not run.failure]
         states = (state for run in ended for state in (*run.inputs.values(), *run.outputs.values()))
         self._exact = {float(state.version): state.version for state in states if state.version.isdecimal()}
         self.reads: dict[str, JobUse] = {}
         self.writes: dict[str, JobUse] = {}
-        self._runs, self._namer = runs, namer
+        self._runs, self._namer = [run for run in runs if run.run_id not in outer], namer
         for run in in_time(ended):
-            for use, state in _uses(self.reads, run.inputs.items(), namer, lineage.inputs):
+            inputs = run.inputs.items() if run.run_id not in outer else ()
+            for use, state in _uses(self.reads, inputs, namer, lineage.inputs):
                 versions = dict.fromkeys(self._versions_read(state))
                 use.versions |= versions
                 use.is_partial = use.is_partial or not versions
