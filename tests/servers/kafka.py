@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from datahub.metadata.schemas import getMetadataChangeProposalSchema
@@ -28,6 +28,7 @@ _JVM = [
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ]
+_MARK = b"mark of the end"
 _FRAME = 5  # bytes before the Avro: a zero, and the schema's id (Confluent's wire format)
 
 
@@ -68,7 +69,11 @@ class Kafka(Server):
         return name
 
     def messages(self, topic: str) -> list[Message]:
-        """Return what a topic holds, each partition in its order."""
+        """Return what a topic holds, each partition in its order.
+
+        A mark behind the last message shows where the end is, rather than the high watermark: after a kill, a broker
+        begins with the checkpoint of it, which may be zero.
+        """
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, "log_level": 0})
         until = time.monotonic() + 20
         try:
@@ -83,15 +88,29 @@ class Kafka(Server):
             consumer.close()
 
     def _partition(self, consumer: Consumer, topic: str, partition: int) -> list[Message]:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-        consumer.assign([TopicPartition(topic, partition, first)])
+        end = self._mark_end(topic, partition)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         found: list[Message] = []
-        while consumer.position([TopicPartition(topic, partition)])[0].offset < end and first < end:
+        while True:
             message = consumer.poll(20)
             if message is None:
-                raise ServerError(f"{topic} answers no more: {len(found)} of {end - first} messages")
-            found.append(_decoded(message.key(), message.value()))
-        return found
+                raise ServerError(f"{topic} answers no more: {len(found)} messages before {end}")
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            if message.key() != _MARK:
+                found.append(_decoded(message.key(), message.value()))
+            elif message.offset() == end:
+                return found
+
+    def _mark_end(self, topic: str, partition: int) -> int:
+        """Append a mark to a partition, and return its offset."""
+        ends: list[Any] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": 20_000, "log_level": 0})
+        producer.produce(topic, key=_MARK, partition=partition, on_delivery=lambda *report: ends.append(report))
+        producer.flush(20)
+        if not ends or ends[0][0] is not None:
+            raise KafkaException(ends[0][0] if ends else KafkaError(KafkaError._MSG_TIMED_OUT))
+        return int(ends[0][1].offset())
 
     def _answering(self) -> bool:
         try:
