@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from socketserver import BaseRequestHandler
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, SerializingProducer
@@ -18,8 +21,9 @@ from tests.cases import cases
 from tests.delivery.faults import Fault, survive
 from tests.delivery.kafka_target import Target, by_entity, contents
 from tests.delivery.samples import job_urn, patch, upsert, upserts
-from tests.patience import BUDGETS, HANGS, within
+from tests.patience import BUDGETS, HANGS, not_outlasting, within
 from tests.servers.kafka import PASSWORD, USER, Kafka
+from tests.servers.loopback import LoopbackServer
 from tests.servers.schema_registry import SchemaRegistry
 
 
@@ -111,6 +115,36 @@ def test_an_untrusted_certificate_is_reported(target: Target) -> None:
     assert len(delivery.pending) == 3
     assert "cannot be used with this connection" in str(delivery.problem)
     assert "certificate verify failed" in str(delivery.problem)
+
+
+LIES: dict[str, Callable[[bytes], bytes]] = {
+    "garbage": lambda _: bytes(range(256)) * 64,
+    "a frame of 2 GB": lambda _: b"\x7f\xff\xff\xff" + bytes(1_000_000),
+    "a frame of less than nothing": lambda _: b"\xff\xff\xff\xff",
+    "empty frames": lambda _: bytes(4_000),
+    "an answer to another request": lambda _: b"\x00\x00\x00\x08" + b"\x7f\xff\xff\xff" + bytes(4),
+    "the request itself": lambda asked: asked,
+    "HTTP": lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\r\n",
+    "nothing": lambda _: b"",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_answers_like_no_broker_costs_no_more_than_the_deadline(target: Target, lie: str) -> None:
+    """Garbage costs neither memory nor proposals. A false acknowledgement looks like a true one."""
+
+    class Liar(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while asked := self.request.recv(65_536):
+                    self.request.sendall(LIES[lie](asked))
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with LoopbackServer(cast("Any", Liar)) as liar, not_outlasting(3):
+        delivery = target.sink(liar.url.removeprefix("http://")).deliver(upserts(3), Deadline.after(3))
+    assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(upserts(3)))
+    assert "Kafka" in str(delivery.problem)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 @cases("kafka")

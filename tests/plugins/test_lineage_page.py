@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import socket
+import threading
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 import pytest
+import uvicorn
 from airflow.api_fastapi.app import create_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.dag import DagModel
@@ -18,6 +23,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxRecords
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
@@ -26,7 +32,12 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at, proposals_in
-from tests.visualization.conftest import HOSTILE, dataset, event, lineage, run_proposals
+from tests.patience import join, wait_until
+from tests.servers.chromium import Chromium
+from tests.servers.loopback import LoopbackServer
+from tests.visualization.conftest import HOSTILE, dataset, event, hostile, lineage, run_proposals
+
+__all__ = ["hostile"]
 
 RUN = {"dag_id": "shop", "run_id": "manual__1"}
 TASK = {**RUN, "task_id": "build", "map_index": "{MAP_INDEX}"}
@@ -401,3 +412,101 @@ def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:
     for href in destinations.values():
         address = href.replace("{DAG_ID}", "shop").replace("{RUN_ID}", "manual__1").replace("{TASK_ID}", "build")
         assert client.get(f"http://airflow.example/airflow{address}").status_code == 200, address
+
+
+ATTACKS = """
+const [address, done] = arguments;
+const json = { "Content-Type": "application/json", "X-Page-Token": "guessed" };
+const send = (more) => fetch(address, { method: "POST", body: "{}", credentials: "include", ...more })
+  .then((answer) => `${answer.type} ${answer.status}`, (error) => error.name);
+const form = Object.assign(document.createElement("form"), { method: "post", action: address, enctype: "text/plain" });
+form.append(Object.assign(document.createElement("input"), { name: '{"a":"', value: '"}' }));
+const src = address.replace("deliver", "run");
+const frame = Object.assign(document.createElement("iframe"), { name: "frame", src });
+document.body.append(form, frame);
+const loaded = new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
+(async () => {
+  await loaded;
+  let framed = "";
+  try { framed = frame.contentDocument.body.textContent; } catch (error) { framed = error.name; }
+  form.target = "frame";
+  const posted = new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
+  form.submit();
+  await posted;
+  const simple = await send({ mode: "no-cors" });
+  const asked = [await send({ headers: json }), await send({ mode: "no-cors", headers: json })];
+  const page = fetch(src, { credentials: "include" });
+  const read = await page.then((answer) => answer.text(), (error) => error.name);
+  navigator.sendBeacon(address, new Blob(["{}"], { type: "text/plain" }));
+  done([framed, simple, ...asked, read]);
+})();
+"""
+"""What a page of another origin of the same site does, to which the browser therefore gives the cookies."""
+
+
+@pytest.mark.slow
+def test_in_a_browser_no_other_site_presses_and_no_name_runs(
+    client: TestClient, source: Source, sink: Path, browser: Chromium, hostile: list[Proposal]
+) -> None:
+    names = [name for name in HOSTILE if "\ud800" not in name]
+    put(source, *hostile)
+    source.reported = [TaskReport(KEY, {"reason": HOSTILE[0], "warnings": names}, 0)]
+    jwt = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="a user", role="user"))
+    seen: list[tuple[str, bool, int]] = []
+    with served(watched(client.app, seen)) as server, LoopbackServer(AnyPage) as evil:
+        page = f"{server}/airflow/spark-datahub/run?{urlencode(RUN)}"
+        browser.driver.get(f"{server}/airflow/nothing")
+        browser.driver.add_cookie({"name": "_token", "value": jwt, "path": "/"})
+        browser.driver.get(evil.url)
+        framed, simple, *asked, read = browser.driver.execute_async_script(ATTACKS, page.replace("/run?", "/deliver?"))
+        assert (framed, asked, read) == ("TypeError", ["TypeError", "opaque 0"], "TypeError")
+        assert simple == "opaque 0"
+        wait_until(lambda: [status for method, _, status in seen if method == "POST"] == [403] * 4)
+        assert all(has_cookie for method, has_cookie, _ in seen if method == "POST")
+        assert not sink.exists()
+        browser.complaints()
+        browser.driver.get(page)
+        shown = browser.run("return document.body.textContent")
+        assert [name for name in names[:6] if name not in shown] == []
+        assert browser.run("return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length") == 0
+        assert browser.complaints() == []
+        browser.find("button[data-action^=deliver]").click()
+        wait_until(sink.exists)
+
+
+def watched(app: Any, seen: list[tuple[str, bool, int]]) -> Any:
+    """Return an application that notes each request's method, whether it has the cookie, and the answer's status."""
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                seen.append(
+                    (scope["method"], b"_token=" in dict(scope["headers"]).get(b"cookie", b""), message["status"])
+                )
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    return noting
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serve an application on a free port of this host; yield its address."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        join(thread)
+
+
+class AnyPage(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>evil</title><body></body>")
