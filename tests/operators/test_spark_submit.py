@@ -7,6 +7,8 @@ import gc
 import inspect
 import json
 import logging
+import re
+import shlex
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ from airflow_provider_spark_datahub.task.options import LineageConfiguration
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.airflow_versions import DURABLE, redact
 from tests.cases import cases
+from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import (
     FakeSpark,
@@ -231,6 +234,23 @@ def test_the_drivers_output_says_why_there_is_no_lineage(spark: FakeSpark, capsy
     assert "the end" in shown
     assert "executionId 3" in shown
     assert 'run "spark-datahub help no-lineage"' in shown
+
+
+def test_the_next_steps_in_the_log_deliver_the_lineage(
+    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_of(operator_with_lineage(spark, datahub_conn_id="nowhere"))["pending"] > 0
+    (warning,) = (line for line in capsys.readouterr().out.splitlines() if "delivers it at once" in line)
+    (variable,) = re.findall(r"or (AIRFLOW_CONN_\w+) on a host", warning)
+    (emit,) = re.findall(r'"spark-datahub (emit [^"]+)" delivers it at once', warning)
+    sink = tmp_path / "found.jsonl"
+    monkeypatch.setenv(variable, json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
+    assert run(*shlex.split(emit)).exit_code == 0
+    assert sink.read_text().count("dataJobInputOutput") == 2
+    spark.writes_nothing()
+    report_of(operator_with_lineage(spark))
+    (topic,) = re.findall(r'run "spark-datahub (help [^"]+)"', capsys.readouterr().out)
+    assert "events_location" in run(*shlex.split(topic)).stdout
 
 
 def test_a_mistake_in_the_options_costs_only_itself(spark: FakeSpark) -> None:
