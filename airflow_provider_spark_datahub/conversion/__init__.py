@@ -24,7 +24,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .aspects import patched_edges, retractions
-    from .changes import FEW_GREENS, MOST_COMPARED, Fingerprint, changes_since
+    from .changes import FEW_GREENS, MOST_COMPARED, Fingerprint, Use, changes_since
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
     from .datasets import DatasetNamer
     from .diagnostics import Diagnostics
@@ -43,7 +43,7 @@ else:
         __name__,
         {
             "aspects": "patched_edges retractions",
-            "changes": "FEW_GREENS Fingerprint MOST_COMPARED changes_since",
+            "changes": "FEW_GREENS Fingerprint MOST_COMPARED Use changes_since",
             "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
             "datasets": "DatasetNamer",
             "diagnostics": "Diagnostics",

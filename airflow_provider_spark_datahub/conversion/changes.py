@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT
+from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, UNCOUNTED
 from airflow_provider_spark_datahub.conversion.events import iso_instant
 
 if TYPE_CHECKING:
@@ -104,14 +104,17 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, attempt: Fingerprint, jobs: Sequence[JobLineage]) -> Fingerprint:
-        """Return the fingerprint of an attempt with its Spark jobs. :param attempt: its key, times and result."""
+        """Return the fingerprint of an attempt with its Spark jobs.
+
+        :param attempt: its key, times and result, with the datasets of queries that a long job has forgotten.
+        """
         inputs, outputs, hidden, code = dict[str, Use](), dict[str, Use](), set[str](), dict[str, str]()
         left = _MOST_COLUMNS
         for job in jobs:
             reads, writes = (job.uses.reads, job.uses.writes) if job.uses is not None else ({}, {})
             for known, urns, uses in ((inputs, job.lineage.inputs, reads), (outputs, job.lineage.outputs, writes)):
                 for urn in urns:
-                    use = _use(uses.get(urn), left)
+                    use = _use(uses.get(urn), left, is_whole=UNCOUNTED not in job.diagnostics.gaps)
                     left -= len(use.columns)
                     known[urn] = known[urn].plus(use) if urn in known else use
             for operation in job.operations:
@@ -120,6 +123,8 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
                     outputs[operation.dataset] = outputs[operation.dataset].plus(at)
             hidden |= set(job.lineage.inputs) if job.uses is None else job.uses.hidden
             code |= _code(job)
+        hidden |= attempt.inputs.keys() - inputs.keys()
+        inputs, outputs = attempt.inputs | inputs, attempt.outputs | outputs
         edges, is_whole = _edges(jobs, list(inputs | outputs))
         hidden = hidden.intersection(inputs) if is_whole else set(inputs)
         return structs.replace(
@@ -132,15 +137,15 @@ def _sum(*counts: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def _use(use: JobUse | None, columns: int) -> Use:
+def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:
     if use is None:
         return Use()
     rows, size, _ = use.amount
     versions = tuple(use.written)[-MOST_VERSIONS:] or use.last_versions
-    if versions and (use.is_partial or len(use.versions) > MOST_VERSIONS):
+    if versions and (use.is_partial or not is_whole or len(use.versions) > MOST_VERSIONS):
         versions = (*versions, UNKNOWN_VERSION)
     known = dict(list(use.columns.items())[: max(0, columns)])
-    scans = tuple((scan.rows, scan.size) for scan in use.scans) if len(use.scans) <= _MOST_SCANS else ()
+    scans = tuple((scan.rows, scan.size) for scan in use.scans) if is_whole and len(use.scans) <= _MOST_SCANS else ()
     return Use(versions, rows, size, known, scans, replaces=use.replaces)
 
 

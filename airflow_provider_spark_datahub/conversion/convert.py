@@ -13,7 +13,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, Diagnostics
+from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, UNCOUNTED, Diagnostics
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
 """With so many runs, those with equal content are merged, except for the runs of the latest events."""
-_UNCOUNTED = "rows and bytes: the job ran too long to keep the counts of all its queries"
 _HIVE_SESSION_MS = 3_600_000
 """Time without events after which a Hive session is over."""
 KEPT_EXECUTIONS = 1000
@@ -315,7 +314,7 @@ class Converter:
             if self._discarded:
                 # Sums without the discarded queries would be wrong.
                 job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
-                job.diagnostics.gaps = (_UNCOUNTED, *job.diagnostics.gaps)
+                job.diagnostics.gaps = (UNCOUNTED, *job.diagnostics.gaps)
             yield job
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:

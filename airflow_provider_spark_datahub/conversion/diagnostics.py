@@ -148,6 +148,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
 LONG_TEXTS = "texts cut to max_string_length"
 STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
+UNCOUNTED = "rows and bytes: the job ran too long to keep the counts of all its queries"
 COLUMN_EDGES_LEFT_OUT = "column edges left out of column lineage, which would be longer than max_string_length"
 
 

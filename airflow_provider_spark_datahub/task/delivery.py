@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
@@ -334,12 +334,10 @@ class TaskDelivery:
         earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
         return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
 
-    def compare(
-        self, attempt: TaskAttempt, jobs: Sequence[JobLineage], deadline: Deadline, failure: str | None
-    ) -> None:
+    def compare(self, attempt: TaskAttempt, jobs: Sequence[JobLineage], deadline: Deadline, *more: Any) -> None:
         """Keep the history of the task, and report what changed since its last green run (:func:`.keep_history`)."""
         self._outbox.deadline = deadline
-        self._report.changes = keep_history(self._outbox, attempt, jobs, failure)
+        self._report.changes = keep_history(self._outbox, attempt, jobs, *more)
 
     # -- raw events, for the backend of ``openlineage_conn_id``
 

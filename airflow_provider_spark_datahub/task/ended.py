@@ -179,7 +179,8 @@ class EndedAttempt:
         if self.conversion is not None and not self._deadline.expired:
             said = f"{self._lineage.report.failure}\n{redact_text(self._lineage.driver_output.last_line)}"
             failure = None if self.end.spark_succeeded else said[:_FAILURE_CHARS]
-            self._lineage.delivery.compare(self._attempt, self.jobs, self._deadline, failure)
+            seen = (self._running.inputs, self._running.outputs) if self._running is not None else ()
+            self._lineage.delivery.compare(self._attempt, self.jobs, self._deadline, failure, *seen)
 
     # -- what later jobs of the attempt, other runs, Airflow's assets and DataHub's own plugin need
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER, UNREAD, CollectionReport
-from airflow_provider_spark_datahub.conversion import Fingerprint, redact_text, redacted_trace
+from airflow_provider_spark_datahub.conversion import Fingerprint, Use, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Histories, OutboxError, machine
@@ -125,16 +125,26 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
     return entry.finish(proposals, spark_succeeded=succeeded)
 
 
-def keep_history(outbox: Outbox, attempt: TaskAttempt, jobs: Sequence[JobLineage], failure: str | None) -> list[str]:
+def keep_history(
+    outbox: Outbox,
+    attempt: TaskAttempt,
+    jobs: Sequence[JobLineage],
+    failure: str | None,
+    inputs: Iterable[str] = (),
+    outputs: Iterable[str] = (),
+) -> list[str]:
     """Keep the fingerprint of an ended attempt, and return what changed since the last green run of the task.
 
     A run that succeeded without lineage is left out: nothing could be compared with it.
 
     :param failure: what the driver said in the end; ``None`` if Spark succeeded.
+    :param inputs: URNs that the jobs may have forgotten, and so are :attr:`outputs`.
     """
     end_ms, logical_ms = attempt.end_ms or 0, attempt.dag_run.logical_ms
     start_ms = end_ms if attempt.start_ms is None else attempt.start_ms
-    bare = Fingerprint(attempt.key, start_ms, end_ms, failure is None, failure or "", logical_ms=logical_ms)
+    read, written = (dict.fromkeys(urns, Use()) for urns in (inputs, outputs))
+    said = failure or ""
+    bare = Fingerprint(attempt.key, start_ms, end_ms, failure is None, said, read, written, logical_ms=logical_ms)
     record, histories = Fingerprint.of(bare, jobs), Histories(outbox.storage)
     if record.succeeded and not record.datasets:
         return []

@@ -37,6 +37,9 @@ class RunningAttempt:
     """One attempt while its job runs, in a thread of its own.
 
     Its deliveries are not put into the outbox: the next one, and the end of the attempt, send them again.
+
+    :ivar inputs: URNs of the datasets read up to now, even by queries of a long job that are forgotten at its end;
+        likewise :attr:`outputs`.
     """
 
     def __init__(self, lineage: AttemptLineage) -> None:
@@ -50,6 +53,8 @@ class RunningAttempt:
         self._idle.set()
         self._sent_edges: dict[str, set[str]] = {}
         self._logged: tuple[list[str], list[str]] = ([], [])
+        self.inputs = set[str]()
+        self.outputs = set[str]()
         self._problem: str | None = None
 
     def announce(self) -> None:
@@ -146,6 +151,8 @@ class RunningAttempt:
         """Log only changes at INFO and WARNING, since a job may run for weeks."""
         log.debug("Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal"))
         datasets = conversion.inputs, conversion.outputs
+        self.inputs.update(datasets[0])
+        self.outputs.update(datasets[1])
         if datasets != self._logged and delivered:
             log.info(
                 "Lineage of the running job: %s, %s; %s of %s delivered.", counted(len(conversion.inputs), "input"),

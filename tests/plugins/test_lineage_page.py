@@ -147,7 +147,7 @@ def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestCli
     sign_in(client, "user")
     entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
     report = {"inputs": ["raw"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down", "warnings": ["cut"]}
-    report["failure"] = "ValueError: no rate"
+    report |= {"failure": "ValueError: no rate", "changes": ["since the green run: rates lost vat"]}
     source.reported = [TaskReport(KEY, report, 2**42)]
     assert "DataHub is down" in client.get("run", params=RUN).text
     entry.settle(Delivery(1), [proposal])
@@ -155,6 +155,7 @@ def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestCli
     assert "DataHub is down" not in page
     assert ">cut<" in page
     assert ">ValueError: no rate<" in page
+    assert ">since the green run: rates lost vat<" in page
 
 
 def rows(page: str) -> list[list[str]]:

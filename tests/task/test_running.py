@@ -23,8 +23,9 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink
-from airflow_provider_spark_datahub.task import LineageReport, job_events
+from airflow_provider_spark_datahub.task import EndedAttempt, LineageReport, job_events
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
@@ -298,8 +299,13 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
         wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
         time.sleep(PERIOD * 3)
         running.writes(LINES[UNTIL_ITS_END:])
-        report = one.finish()
+        ended = EndedAttempt(one.lineage, ENDED, one.running)
+        report = ended.finish()
     assert report.events == 23
+    ended.compare()
+    (record,) = Histories(outbox_at(tmp_path / "outbox").storage).all()
+    assert (set(record.inputs), set(record.outputs)) == (READ, WRITTEN), "the forgotten ones, too"
+    assert not any(use.scans for use in record.inputs.values())
     last = one.aspects("dataJobInputOutput", JOB, since=-report.proposals)
     assert {each["changeType"] for each in last} <= {"PATCH"}, "earlier deliveries stay"
     results = [event.get("result") for event in one.run_events()]

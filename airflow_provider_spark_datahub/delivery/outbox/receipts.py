@@ -483,6 +483,8 @@ class Histories:
             newer = [name for name in tasks[task] if name.end_ms >= since_ms]
             wanted += tasks[task][: len(newer) + 1]
         for name in wanted[:_MOST_OTHERS]:
+            if self._storage.deadline is not None and self._storage.deadline.expired:
+                return
             yield from self._read(name)
 
     def all(self) -> Iterator[Fingerprint]:
