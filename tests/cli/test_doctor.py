@@ -17,8 +17,8 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
-from tests.cli.commands import run
-from tests.delivery.outboxes import put
+from tests.cli.commands import JOB, run
+from tests.delivery.outboxes import key, put
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
@@ -275,6 +275,28 @@ def test_advice_helps_when_it_is_followed(
         monkeypatch.setenv(name, value.replace("{tmp}", str(folder)))
     after = run("doctor")
     assert (after.exit_code, "→" in after.stdout) == (0, False), after.stdout
+
+
+def test_what_is_said_of_the_outbox_empties_it(sink: Path) -> None:
+    outbox = Outbox(LocalStorage(sink.parent / "outbox"))
+    put(outbox, connection="lineage")
+    put(outbox, key(2), connection="lineage").quarantine("no such aspect")
+    late = sink.parent / "events/shop/r1/build/late.ndjson"
+    late.parent.mkdir(parents=True)
+    late.write_bytes(JOB.read_bytes())
+    advice = [line.strip(" →") for line in run("doctor").stdout.splitlines() if "→" in line]
+    assert advice == [
+        "run spark-datahub emit: it delivers them, or says why it cannot",
+        "spark-datahub pending shows why; spark-datahub requeue makes them pending again",
+        "read them with spark-datahub convert, then remove them",
+    ]
+    assert run("emit").exit_code == 0
+    assert "no such aspect" in run("pending").stdout
+    assert run("requeue", "--all").exit_code == 0
+    assert run("emit").exit_code == 0
+    assert run("convert", late).exit_code == 0
+    late.unlink()
+    assert "→" not in run("doctor").stdout
 
 
 def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
