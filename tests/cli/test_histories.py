@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -84,10 +83,9 @@ def test_impact_names_the_instances_and_the_commands_in_order(histories: Histori
     ]
     clear, by_hand = shown.splitlines()
     assert by_hand == "# shop run3 has no logical date: clear report.x in Airflow's UI"
-    command = get_parser().parse_args(clear.replace("'", "").split()[1:])
-    assert (command.dag_id, command.yes) == ("shop", True)
-    assert re.search(command.task_regex, "revenue")
-    assert not re.search(command.task_regex, "revenue2")
+    command = get_parser().parse_args(clear.split()[1:])
+    # Airflow 3.3 looks for tasks whose id contains the text; earlier ones for a regular expression.
+    assert (command.dag_id, command.task_regex, command.yes) == ("shop", "revenue", False)
     moment = datetime.fromtimestamp(LOGICAL_MS / 1000, command.start_date.tzinfo)
     assert command.start_date <= moment <= command.end_date
     found = json.loads(ask("impact", "orders", "--version", "8842", "--json")[1])
