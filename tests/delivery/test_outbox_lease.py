@@ -311,7 +311,7 @@ def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monk
         )
         for name, path in (("_BOOT_ID", other_boot), ("_MOUNTS", container)):
             with monkeypatch.context() as patched:
-                patched.setattr(f"airflow_provider_spark_datahub.delivery.outbox.lease.{name}", path)
+                patched.setattr(f"airflow_provider_spark_datahub.delivery.outbox.processes.{name}", path)
                 machine.cache_clear()
                 assert machine() != here
                 assert not is_gone(here, 2**22 + 1)

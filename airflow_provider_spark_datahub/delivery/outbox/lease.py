@@ -410,6 +410,13 @@ class Overflow:
         except OSError as error:
             self._warn("Attempts beside the outbox cannot be read: %s", error)
 
+    def remove_drafts(self) -> None:
+        """Remove what killed writers left here."""
+        if self.events_folder is not None:
+            with suppress(OSError):
+                self._storage.names(self._folder)
+                self._storage.remove_drafts()
+
     def _orphans(self) -> Iterator[tuple[EntryName, bytes]]:
         """Take over records; yield their entries' names and content."""
         this = _Owner.this()
