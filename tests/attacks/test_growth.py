@@ -153,7 +153,8 @@ def lost_edges(many: int) -> Callable[[], object]:
 
     def add() -> Lineage:
         (merged,) = merge.merge_logs([reported], [logged], {}, settings).applications
-        return Lineage.of(merged.runs, DatasetNamer(settings, {}), settings, Diagnostics(), with_gaps=True)
+        planned, namer = (merged.planned or {})[""], DatasetNamer(settings, {})
+        return Lineage.of(merged.runs, namer, settings, Diagnostics(), with_gaps=True, planned=planned)
 
     return add
 
