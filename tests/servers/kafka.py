@@ -69,7 +69,11 @@ class Kafka(Server):
         return name
 
     def messages(self, topic: str) -> list[Message]:
-        """Return what a topic holds, each partition in its order.
+        """Return the proposals that a topic holds, each partition in its order."""
+        return [_decoded(key, value) for key, value in self.contents(topic)]
+
+    def contents(self, topic: str) -> list[tuple[bytes, bytes]]:
+        """Return the keys and values of a topic's messages, each partition in its order.
 
         A mark behind the last message shows where the end is, rather than the high watermark: after a kill, a broker
         begins with the checkpoint of it, which may be zero.
@@ -87,10 +91,10 @@ class Kafka(Server):
         finally:
             consumer.close()
 
-    def _partition(self, consumer: Consumer, topic: str, partition: int) -> list[Message]:
+    def _partition(self, consumer: Consumer, topic: str, partition: int) -> list[tuple[bytes, bytes]]:
         end = self._mark_end(topic, partition)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        found: list[Message] = []
+        found: list[tuple[bytes, bytes]] = []
         while True:
             message = consumer.poll(20)
             if message is None:
@@ -98,7 +102,7 @@ class Kafka(Server):
             if (error := message.error()) is not None:
                 raise KafkaException(error)
             if message.key() != _MARK:
-                found.append(_decoded(message.key(), message.value()))
+                found.append((message.key() or b"", message.value() or b""))
             elif message.offset() == end:
                 return found
 
@@ -126,9 +130,9 @@ class Kafka(Server):
             raise ServerError(f"Kafka's storage cannot be formatted:\n{run.stdout}{run.stderr}")
 
 
-def _decoded(key: bytes | None, value: bytes | None) -> Message:
-    written = fastavro.schemaless_reader(io.BytesIO((value or b"")[_FRAME:]), _SCHEMA, None)
-    return Message((key or b"").decode(), dict(written) if isinstance(written, dict) else {})
+def _decoded(key: bytes, value: bytes) -> Message:
+    written = fastavro.schemaless_reader(io.BytesIO(value[_FRAME:]), _SCHEMA, None)
+    return Message(key.decode(), dict(written) if isinstance(written, dict) else {})
 
 
 _SCHEMA = fastavro.parse_schema(json.loads(getMetadataChangeProposalSchema()))
