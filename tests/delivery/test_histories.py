@@ -43,6 +43,18 @@ def test_the_last_ten_the_last_green_one_and_young_ones_stay(histories: Historie
     assert days(histories) == [*map(str, range(15, 4, -1))]
 
 
+def test_each_index_of_a_mapped_task_has_a_history_of_its_own(histories: Histories) -> None:
+    for day in range(12):
+        for index in (0, 1):
+            one = record(day)
+            key = AttemptKey(one.key.dag_id, one.key.run_id, one.key.task_id, index, 1)
+            histories.write(structs.replace(one, key=key, inputs=with_columns("id", f"of_{index}")), max_age=0)
+    key = AttemptKey("shop", "another", "revenue", 1, 1)
+    assert [set(one.inputs[TABLE].columns) for one in histories.of_task(key)] == [{"id", "of_1"}] * 10
+    now = structs.replace(record(12), key=key, inputs=with_columns("id"))
+    assert [line.partition(" UTC: ")[2] for line in histories.changes(now)] == ["shop.orders lost the column of_1"]
+
+
 def test_an_attempt_has_one_record_and_gives_back_what_it_was(histories: Histories) -> None:
     first = record(1, green=False)
     again = structs.replace(first, end_ms=first.end_ms + 9, succeeded=True, inputs=with_columns("id"), hidden=(TABLE,))
