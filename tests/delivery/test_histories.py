@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
-from airflow_provider_spark_datahub.delivery.outbox import Histories, LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox import Histories, LocalStorage, ObjectStorage
 from tests.delivery.outboxes import files, outbox_at
 
 TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,shop.orders,PROD)"
@@ -26,9 +29,12 @@ def with_columns(*names: str) -> dict[str, Use]:
     return {TABLE: Use(columns=dict.fromkeys(names, "long"))}
 
 
-@pytest.fixture
-def histories(tmp_path: Path) -> Histories:
-    return Histories(LocalStorage(tmp_path))
+@pytest.fixture(params=["folder", "store"])
+def histories(tmp_path: Path, request: pytest.FixtureRequest) -> Histories:
+    root, memory = f"/{uuid4()}", cast("Any", import_module("fsspec.implementations.memory"))  # has no types
+    is_folder = request.param == "folder"
+    store = LocalStorage(tmp_path) if is_folder else ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
+    return Histories(store)
 
 
 def days(histories: Histories) -> list[str]:
@@ -77,7 +83,8 @@ def test_a_failed_run_is_compared_with_the_last_green_run_and_the_writers_since(
     assert histories.changes(record(0.5)) == []
 
 
-def test_a_damaged_record_is_left_out(histories: Histories, tmp_path: Path) -> None:
+def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
+    histories = Histories(LocalStorage(tmp_path))
     histories.write(record(1), max_age=1e9)
     histories.write(record(2), max_age=1e9)
     (path, _) = sorted((tmp_path / "history").rglob("*.gz"))
@@ -96,12 +103,12 @@ def test_histories_give_way_after_delivered_proposals_and_before_receipts(tmp_pa
     assert files(tmp_path) == []
 
 
-def test_a_record_of_a_wide_job_is_a_few_kilobytes(histories: Histories, tmp_path: Path) -> None:
+def test_a_record_of_a_wide_job_is_a_few_kilobytes(tmp_path: Path) -> None:
     urns = [f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.table_{number},PROD)" for number in range(30)]
     columns = {f"column_{number}": "decimal(10,2)" for number in range(40)}
     pairs = tuple((column, column) for column in columns)
     edges = tuple((0, number, pairs) for number in range(1, 30))
     wide = record(1, inputs={urn: Use(columns=columns) for urn in urns}, edges=edges, hidden=tuple(urns[:3]))
-    histories.write(wide, max_age=1e9)
+    Histories(LocalStorage(tmp_path)).write(wide, max_age=1e9)
     (path,) = (tmp_path / "history").rglob("*.gz")
     assert path.stat().st_size < 6_000
