@@ -56,7 +56,7 @@ def test_an_archive_is_converted(backfill: Backfill, tmp_path: Path) -> None:
     done = backfill()
     assert done.exit_code == 0
     assert "23 events of 1 run" in done.stderr
-    assert "13 proposals in" in done.stderr
+    assert "14 proposals in" in done.stderr
     assert len(list((tmp_path / "out/proposals").iterdir())) == 1
     assert not (tmp_path / "sink.jsonl").exists()
 
@@ -100,7 +100,7 @@ def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
 def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp_path: Path) -> None:
     first = backfill("--emit", "lineage_sink", "--rate", "0")
     assert first.exit_code == 0, first.stderr
-    assert "13 proposals delivered, 0 rejected; complete: 1 of 1 part" in first.stderr
+    assert "14 proposals delivered, 0 rejected; complete: 1 of 1 part" in first.stderr
     sent = (tmp_path / "sink.jsonl").read_text()
     assert backfill("--emit", "lineage_sink").exit_code == 0
     assert (tmp_path / "sink.jsonl").read_text() == sent
@@ -110,11 +110,11 @@ def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp
 def test_a_dry_run_delivers_nothing_and_the_real_one_follows(backfill: Backfill, tmp_path: Path) -> None:
     done = backfill("--dry-run", "--emit", "lineage_sink")
     assert done.exit_code == 0
-    assert "13 proposals" in done.stderr
+    assert "14 proposals" in done.stderr
     assert not (tmp_path / "out/proposals").exists()
     assert backfill("--emit", "lineage_sink").exit_code == 0
     assert [plan_of(call)["dry_run"] for call in calls(tmp_path)] == [True, False]
-    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 13
+    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 14
 
 
 def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_path: Path) -> None:
