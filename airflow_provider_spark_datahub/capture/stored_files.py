@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import zlib
@@ -64,6 +65,7 @@ class DamagedFileError(OSError):
 
     def __init__(self, reason: str, offset: int = 0) -> None:
         super().__init__(reason)
+        self.errno = errno.EINVAL  # it stays so
         self.reason = reason
         self.offset = offset
 

@@ -13,6 +13,7 @@ import zstandard
 from airflow_provider_spark_datahub.capture import (
     CollectedEvents,
     DamagedFileError,
+    Outcome,
     checked_text,
     decompressed,
     read_lines,
@@ -94,6 +95,7 @@ def test_a_bomb_is_not_read_to_its_end(packed: Callable[[bytes], bytes], monkeyp
     events = CollectedEvents(Packed(packed(b'{"a": 1}\n' + b"\n" * 10**6)), checked_text())
     assert list(events) == [b'{"a": 1}']
     assert "expands to more than 500 times its size" in events.report.sentence
+    assert events.report.outcome is Outcome.UNREADABLE
     line = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[0]
     many = b"".join(line.replace(b'"runId":"', b'"runId":"%x' % number**9, 1) + b"\n" for number in range(10_000))
     assert len(list(CollectedEvents(Packed(packed(many)), checked_text()))) == 10_000
