@@ -247,10 +247,7 @@ def impact(
     if as_json:
         console.show_json({**to_builtins(found), "downstream": found.downstream, "commands": list(_clears(found))})
         return
-    console.say(
-        f"{len(found.reached)} of {counted(found.downstream, 'downstream task instance')} read it; {found.others} read "
-        f"only other writes; {found.other_columns} use other columns; {found.unreached} read only what it did not reach"
-    )
+    console.say(found.sentence)
     for instance in found.reached:
         name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
         inferred = "  inferred from the times" if instance.inferred else ""

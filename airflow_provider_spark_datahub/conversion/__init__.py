@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .runs.coalesce import Ending, JobLineage
     from .runs.lineage import JobDataset
     from .setting_names import SettingsError
-    from .settings import LineageSettings, dataset_parts
+    from .settings import LineageSettings, split_dataset_urn
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -55,7 +55,7 @@ else:
             "runs.coalesce": "Ending JobLineage",
             "runs.lineage": "JobDataset",
             "setting_names": "SettingsError",
-            "settings": "LineageSettings dataset_parts",
+            "settings": "LineageSettings split_dataset_urn",
             "interruption": "OutOfTimeError time_limit",
         },
     )

@@ -10,7 +10,12 @@ from itertools import product
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
-from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings, PathSpec, dataset_parts
+from airflow_provider_spark_datahub.conversion.settings import (
+    OTHER_CATALOGS,
+    LineageSettings,
+    PathSpec,
+    split_dataset_urn,
+)
 
 # Scheme of a path → DataHub platform.
 _PATH_PLATFORMS = {
@@ -52,7 +57,7 @@ class DatasetName:
 
         :raises ValueError: if it is not the URN of a dataset.
         """
-        parts = dataset_parts(urn)
+        parts = split_dataset_urn(urn)
         if parts is None:
             raise ValueError(f"{urn!r} is not the URN of a dataset")
         name = cls(*parts)

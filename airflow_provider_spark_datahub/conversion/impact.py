@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use, dataset_name
+from airflow_provider_spark_datahub.printable import counted
 
 _SKEW_MS = 2_000
 """Differences of clocks that do not matter."""
@@ -76,6 +77,15 @@ class Impact(msgspec.Struct, frozen=True):
     def downstream(self) -> int:
         """Number of all task instances downstream."""
         return len(self.reached) + self.others + self.other_columns + self.unreached
+
+    @property
+    def sentence(self) -> str:
+        """The numbers in one sentence."""
+        return (
+            f"{len(self.reached)} of {counted(self.downstream, 'downstream task instance')} read it; {self.others} "
+            f"read only other writes; {self.other_columns} use other columns; {self.unreached} read only what it did "
+            "not reach"
+        )
 
 
 class _Seen(Enum):

@@ -171,7 +171,7 @@ def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
 _DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:(?P<platform>[^,()]+),(?P<name>.+),(?P<env>[A-Z_]+)\)")
 
 
-def dataset_parts(urn: str) -> tuple[str, str, str] | None:
+def split_dataset_urn(urn: str) -> tuple[str, str, str] | None:
     """Return platform, encoded name and environment of a dataset's URN; ``None`` for any other text."""
     found = _DATASET.fullmatch(urn)
     return (found["platform"], found["name"], found["env"]) if found is not None else None
@@ -179,7 +179,7 @@ def dataset_parts(urn: str) -> tuple[str, str, str] | None:
 
 def _dataset_urns(name: str, value: object) -> dict[str, str]:
     found = _text_map(name, _from_json(name, value))
-    if wrong := next((urn for pair in found.items() for urn in pair if dataset_parts(urn) is None), None):
+    if wrong := next((urn for pair in found.items() for urn in pair if split_dataset_urn(urn) is None), None):
         raise SettingsError(f"{name} has {wrong!r}, want URNs of datasets")
     return found
 

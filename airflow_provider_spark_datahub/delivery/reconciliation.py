@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, LineageSettings, dataset_parts
+from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, LineageSettings, split_dataset_urn
 
 _CATALOGS = frozenset({"hive", "glue", "iceberg", "delta-lake", "unity-catalog", "databricks", "presto-on-hive"})
 """Platforms under which ingestion sources describe one table of a metastore."""
@@ -51,7 +51,7 @@ class _Name(NamedTuple):
     @classmethod
     def of(cls, urn: str, schemas: Mapping[str, str]) -> _Name | None:
         """Return the name; ``None`` if it is not the URN of a dataset."""
-        found = dataset_parts(urn)
+        found = split_dataset_urn(urn)
         if found is None:
             return None
         platform, name, env = found

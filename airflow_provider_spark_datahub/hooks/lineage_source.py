@@ -17,11 +17,13 @@ from airflow.utils.session import create_session
 from sqlalchemy import select, tuple_
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.conversion import Impact, Records
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     AttemptRecord,
     DrainLimits,
     EntryFilter,
+    Histories,
     Outbox,
     OutboxRecords,
 )
@@ -158,6 +160,15 @@ class LineageSource:
                 key = AttemptKey(dag_id, run_id, task_id, map_index, 0)
                 reports.append(TaskReport(key, report, round(timestamp.timestamp() * 1000)))
         return reports
+
+    def impact(self, scope: Scope, dataset: str) -> Impact:
+        """Return what the writes of a dataset by a DAG run or task instance reached. :param dataset: its URN.
+
+        :raises OSError: if the outbox cannot be read.
+        """
+        records = Records(Histories(self._outbox().storage).all())
+        written = records.writes.get(dataset, ())
+        return records.impact([write for write in written if write.record and scope.matches(write.record.key)])
 
     def deliver(self, scope: Scope) -> str:
         """Deliver the pending entries of a selection, and return the result and up to three reasons, as sentences.

@@ -114,6 +114,7 @@ def create_app() -> FastAPI:
     app.get("/runs")(_list_runs)
     app.get("/run", dependencies=looks)(_show_run)
     app.get("/task", dependencies=looks)(_show_task)
+    app.get("/reached", dependencies=looks)(_show_reached)
     app.get("/proposals", dependencies=looks)(_download)
     app.post("/deliver", dependencies=edits)(_deliver)
     app.post("/requeue", dependencies=edits)(_requeue)
@@ -300,7 +301,31 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
     empty = _why_empty(reports, records)
-    return _page(graph, Frame(title, attempts, read_asset("actions.js"), empty))
+    reached = f"reached?{query}&dataset="
+    return _page(graph, Frame(title, attempts, read_asset("actions.js"), empty, reached))
+
+
+def _show_reached(
+    scope: _ScopeDep, request: Request, user: GetUserDep, source: _SourceDep, dataset: str = ""
+) -> Response:
+    """Return the page of the task instances that read what a DAG run or task instance wrote into a dataset."""
+    found, may_look = source.impact(scope, dataset), cache(partial(_may_look, request, user))
+    rows = [
+        AttemptRow(
+            (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
+            ("inferred from the times" if one.inferred else "read",),
+            time=one.logical_ms,
+            link=f"task?{_query(Scope(one.dag_id, one.run_id, one.task_id, one.map_index))}",
+        )
+        for one in found.reached
+        if may_look(one.dag_id)
+    ]
+    hidden = len(found.reached) - len(rows)
+    more = f"{found.sentence}." if found.downstream else "No task instance is known to have read what it wrote."
+    more += f" You may not see {counted(hidden, 'other')}." if hidden else ""
+    columns = ("DAG", "run", "task", "", "", "", "logical date (UTC)")
+    attempts = Attempts(f"Reached through {dataset}", columns, rows, more=more)
+    return _page(None, Frame(f"What {scope.run_id} reached", attempts))
 
 
 def _may_edit(dag_id: str, user: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import cache, partial
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from jinja2 import Template
 from markupsafe import Markup, escape
@@ -104,12 +104,14 @@ class Frame:
     :param title: in place of the page's own; only of the window, since the server shows one.
     :param script: runs in addition to the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence.
+    :param reached: a relative URL of what a written table reached, without the table's URN at its end.
     """
 
     title: str = ""
     attempts: Attempts | None = None
     script: str = ""
     empty: str = ""
+    reached: str = ""
 
 
 def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = None) -> str:
@@ -158,6 +160,7 @@ def _template() -> Template:
         lines=harmless_lines,
         name=_breakable,
         first_of=_first_of,
+        quoted=partial(quote, safe="", errors="surrogatepass"),
         duration=format_duration,
     )
     page.globals.update(known_states=_STATES.split(), longest_state=_LONGEST_STATE, link_of=_link)

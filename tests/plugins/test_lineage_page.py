@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import socket
 import threading
@@ -24,8 +25,9 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
-from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox import Histories, Outbox, OutboxRecords
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
@@ -42,7 +44,7 @@ __all__ = ["hostile"]
 RUN = {"dag_id": "shop", "run_id": "manual__1"}
 TASK = {**RUN, "task_id": "build", "map_index": "{MAP_INDEX}"}
 KEY = AttemptKey("shop", "manual__1", "build", -1, 1)
-ADDRESSES = ["runs", "run", "task", "proposals"]
+ADDRESSES = ["runs", "run", "task", "reached", "proposals"]
 HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
 
 
@@ -200,6 +202,35 @@ def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, so
     ):
         assert [row[1] for row in rows(client.get("runs", params=chosen).text)] == ["run", "manual__1"], chosen
     assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
+
+
+def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
+    orders, histories = dataset("orders"), Histories(source.outbox.storage)
+
+    def write(dag: str, task: str, start_ms: int, **uses: Any) -> None:
+        key = AttemptKey(dag, "manual__1", task, -1, 1)
+        histories.write(Fingerprint(key, start_ms, start_ms + 1, succeeded=True, **uses), max_age=1e9)
+
+    write("shop", "build", 10_000, outputs={orders: Use(versions=("3",))})
+    write("shop", "sum", 20_000, inputs={orders: Use(versions=("3",))}, logical_ms=86_400_000)
+    write("secret", "spy", 30_000, inputs={orders: Use(versions=("3",))})
+    put(source, lineage("job", [dataset("a")], [orders], []))
+    sign_in(client, "viewer")
+    may = type(create_auth_manager()).is_authorized_dag
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            type(create_auth_manager()),
+            "is_authorized_dag",
+            lambda *arguments, **options: options["details"].id == "shop" and may(*arguments, **options),
+        )
+        page = client.get("task", params=TASK).text
+        [link] = re.findall(r'href="(reached[^"]*)"', page)
+        reached = client.get(html.unescape(link))
+    assert rows(reached.text)[1:] == [["shop", "manual__1", "sum", "read", "", "", "1970-01-02 00:00:00"]]
+    assert "2 of 2 downstream task instances read it" in reached.text
+    assert "You may not see 1 other." in reached.text
+    nothing = client.get("reached", params={**TASK, "dataset": dataset("b")}).text
+    assert "No task instance is known to have read what it wrote." in nothing
 
 
 def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(client: TestClient) -> None:
