@@ -168,6 +168,6 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
 def test_the_installed_command_converts_and_draws(python: Path, tmp_path: Path) -> None:
     events = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
     lines = run(python.parent / "spark-datahub", "convert", events, "--exit-code", 0, folder=tmp_path).splitlines()
-    assert len(lines) == 13
+    assert len(lines) == 14
     run(python.parent / "spark-datahub", "show", events, "-o", "lineage.html", folder=tmp_path)
     assert "<svg" in (tmp_path / "lineage.html").read_text()
