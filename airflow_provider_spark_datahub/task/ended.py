@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 _RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
 
-_MOST_LOOKED_UP = 100
-"""Outputs whose places are looked for on the disk at the end."""
+_MOST_LOOKED_UP, _LOOK_SECONDS = 100, 2.0
+"""Outputs whose places are looked for on the disk at the end, and the time for it."""
 _FAILURE_CHARS = 1_000
 """Longest description of a failure that is kept."""
 _LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
@@ -311,10 +311,10 @@ class EndedAttempt:
             for dataset in each.lineage.outputs.values()
         ]
         listed = [*islice(filter(None, paths), _MOST_LOOKED_UP)]
+        # A disk that does not answer leaves the time for the delivery.
+        deadline = Deadline.after(min(_LOOK_SECONDS, self._deadline.remaining()))
         try:
-            gone = step_in_time(
-                "the outputs", self._deadline, lambda: [min(some) for some in listed if _are_gone(some)]
-            )
+            gone = step_in_time("the outputs", deadline, lambda: [min(some) for some in listed if _are_gone(some)])
         except OSError as error:
             log.debug("The job's outputs were not looked for: %s", error)
             return []
