@@ -149,6 +149,9 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 LONG_TEXTS = "texts cut to max_string_length"
 STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
 UNCOUNTED = "rows and bytes: the job ran too long to keep the counts of all its queries"
+MOST_FIELDS = 100_000
+"""Fields after which no further schemas of one job's datasets are written: each takes a kilobyte of memory."""
+SCHEMAS_LEFT_OUT = f"schemas left out, after {MOST_FIELDS:,} fields of the job's other datasets"
 COLUMN_EDGES_LEFT_OUT = "column edges left out of column lineage, which would be longer than max_string_length"
 
 

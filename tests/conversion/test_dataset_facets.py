@@ -12,6 +12,7 @@ from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_col
 from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
 
 from airflow_provider_spark_datahub.conversion import DatasetId, Proposal, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion.diagnostics import SCHEMAS_LEFT_OUT
 from airflow_provider_spark_datahub.conversion.events import Facets, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     DatasetFacets,
@@ -19,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     schema_metadata,
 )
+from airflow_provider_spark_datahub.conversion.runs import lineage
 from tests.cases import cases, tables
 from tests.conversion.builders import (
     APP,
@@ -219,6 +221,14 @@ def test_what_lies_in_the_folder_of_a_table_is_left_to_its_catalogue(folder: str
 def test_what_a_query_failed_to_write_has_no_schema() -> None:
     found = proposals(only_job(whole_application(query("FAIL", outputs=[file("/z", **ID)]))))
     assert find_all(found, "schemaMetadata") == []
+
+
+def test_very_many_fields_leave_out_further_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage, "MOST_FIELDS", 3)
+    outputs = [file(f"/z{number}", schema=schema(("a", "int"), ("b", "int"))) for number in range(5)]
+    job = only_job(whole_application(query(outputs=outputs)))
+    assert len(find_all(proposals(job), "schemaMetadata")) == 2
+    assert job.diagnostics.truncations == {SCHEMAS_LEFT_OUT: 3}
 
 
 # -- Documentation, owners and tags of datasets, spelled as acryl-datahub's own patch builder spells them

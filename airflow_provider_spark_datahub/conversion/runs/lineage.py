@@ -28,6 +28,8 @@ from airflow_provider_spark_datahub.conversion.datasets import DatasetName, Data
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LEFT_OUT,
     MAX_LISTED,
+    MOST_FIELDS,
+    SCHEMAS_LEFT_OUT,
     Diagnostics,
     RejectedEdge,
     TextLimit,
@@ -413,6 +415,7 @@ class _Edges:
         self._limit, self._succeeded = limit, succeeded
         self._schemas = settings.datasets
         self._with_descriptions = "documentation" in settings.dataset_details
+        self._fields = 0
         self._namer = namer
         self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = [
@@ -637,9 +640,13 @@ class _Edges:
     def _describe(self, dataset: JobDataset, facet: bytes) -> None:
         if self._schemas == "written" and not self._is_file(dataset):
             return
+        if self._fields >= MOST_FIELDS:
+            self._limit.count(SCHEMAS_LEFT_OUT)
+            return
         platform = urns.platform_urn(dataset.name.platform)
         schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
         if schema is not None:
+            self._fields += len(schema["fields"])
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
 
 
