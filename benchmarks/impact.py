@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Fingerprint, Impact, Records
-from airflow_provider_spark_datahub.conversion.changes import Use
+from airflow_provider_spark_datahub.conversion.history.changes import Use
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
 COLUMNS = tuple(f"c{number}" for number in range(4))

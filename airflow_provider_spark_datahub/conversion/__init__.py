@@ -24,13 +24,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .aspects import patched_edges, retractions
-    from .changes import FEW_GREENS, MOST_COMPARED, Fingerprint, Use, changes_since
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
     from .datasets import DatasetNamer
     from .diagnostics import Diagnostics
     from .events import DatasetId, EventError, as_object, event_without_secrets, parse_time_ms
     from .facets.run import DataInterval, RunType
-    from .impact import Impact, Records, UnknownWriteError
+    from .history.changes import FEW_GREENS, MOST_COMPARED, Fingerprint, Use, changes_since
+    from .history.impact import Impact, Records, UnknownWriteError
     from .interruption import OutOfTimeError, time_limit
     from .proposals import Proposal, ProposalFormatError, json_lines
     from .redaction import redact_text, redacted_trace
@@ -43,13 +43,13 @@ else:
         __name__,
         {
             "aspects": "patched_edges retractions",
-            "changes": "FEW_GREENS Fingerprint MOST_COMPARED Use changes_since",
+            "history.changes": "FEW_GREENS Fingerprint MOST_COMPARED Use changes_since",
             "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
             "datasets": "DatasetNamer",
             "diagnostics": "Diagnostics",
             "events": "DatasetId EventError as_object event_without_secrets parse_time_ms",
             "facets.run": "DataInterval RunType",
-            "impact": "Impact Records UnknownWriteError",
+            "history.impact": "Impact Records UnknownWriteError",
             "proposals": "Proposal ProposalFormatError json_lines",
             "redaction": "redact_text redacted_trace",
             "runs.coalesce": "Ending JobLineage",

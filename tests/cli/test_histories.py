@@ -13,7 +13,7 @@ from airflow.cli.cli_parser import get_parser
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at

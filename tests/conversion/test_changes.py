@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, changes_since
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since
 from tests.conversion.builders import (
     Json,
     column,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
-from airflow_provider_spark_datahub.conversion.impact import Records, UnknownWriteError
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError
 from benchmarks.impact import outcomes
 
 ORDERS, RATES, OUT, REPORT = (

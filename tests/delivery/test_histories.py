@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories, LocalStorage, ObjectStorage
 from tests.delivery.outboxes import files, outbox_at
 

@@ -25,7 +25,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Histories, Outbox, OutboxRecords
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport

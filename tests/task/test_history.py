@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.changes import Fingerprint, Use, dataset_name
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use, dataset_name
 from airflow_provider_spark_datahub.printable import counted
 
 _SKEW_MS = 2_000
