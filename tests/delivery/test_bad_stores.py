@@ -113,4 +113,5 @@ def test_a_store_that_lists_late_or_throttles_loses_nothing(late: float, throttl
     delivered = Counter(sink.names)
     assert len(kept) >= ENTRIES / 4
     assert set(kept) <= set(delivered)
-    assert max(delivered.values()) <= (1 if late == throttled == 0 else DRAINERS + 2)
+    # A drainer that is refused the settling of an entry delivers it again.
+    assert late or throttled or max(delivered.values()) == 1
