@@ -282,6 +282,24 @@ def test_repeats_of_what_was_not_delivered_are_sent(outbox: Outbox) -> None:
     assert len(outbox.storage.names("pending")) == 1
 
 
+def test_what_a_sink_failed_on_is_sent_with_the_next_entry(outbox: Outbox) -> None:
+    shared = upsert("flow")
+    for task in "ab":
+        put(outbox, key(task_id=task), [shared])
+    sink = Recording()
+    answers = iter([RuntimeError("a defect"), None])
+
+    def deliver(items: Any, deadline: Any) -> Any:
+        if error := next(answers):
+            raise error
+        return Recording.deliver(sink, items, deadline)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sink, "deliver", deliver)
+        drained = drain(outbox, sink)
+    assert (sink.arrived, drained.settled) == ([shared], 1)
+
+
 def test_copies_that_a_full_disk_refuses_are_warned_of_once(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -486,13 +486,14 @@ class Drain:
             return Delivery(0, pending=tuple(items), problem=problem)
         # No delivery outlasts the lease: another drainer may then hold the entries.
         seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
-        last = self._last.setdefault(connection, _LastStates())
+        # Kept again after the delivery: if it fails with an error, nothing counts as sent.
+        last = self._last.pop(connection, None) or _LastStates()
         fresh = last.without_repeats(items)
-        if not fresh:
-            return Delivery(len(items), stored=last.stored)
-        delivery = sink.deliver(fresh, Deadline.after(seconds))
-        breaker.record(delivery)
-        last.forget(delivery)
+        delivery = sink.deliver(fresh, Deadline.after(seconds)) if fresh else Delivery(0, stored=last.stored)
+        if fresh:
+            breaker.record(delivery)
+            last.forget(delivery)
+        self._last[connection] = last
         return structs.replace(delivery, delivered=delivery.delivered + len(items) - len(fresh))
 
     def _record(self, group: _Group, left: _Left, settlement: _Settlement) -> None:
