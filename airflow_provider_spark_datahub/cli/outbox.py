@@ -1,4 +1,4 @@
-"""Commands on the outbox: ``pending``, ``emit`` and ``requeue``, and on its histories: ``changed`` and ``impact``."""
+"""Commands on the outbox: ``pending``, ``emit`` and ``requeue``."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser, Error as ConfigParserError
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import structs, to_builtins
 
 from airflow_provider_spark_datahub import hooks
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.conversion import Impact, Records, UnknownWriteError, parse_time_ms
 from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
 from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryFilter,
     Folder,
-    Histories,
     LocalStorage,
     Manifest,
     Outbox,
@@ -36,7 +31,7 @@ from airflow_provider_spark_datahub.printable import counted, printable
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError, may_run, unawaited_events
 
 _Summary = dict[str, Any]
-_OutboxOption = Annotated[
+OutboxOption = Annotated[
     str | None,
     typer.Option(help="The outbox: a folder, or the URI of an object store; default: that of Airflow's configuration."),
 ]
@@ -57,7 +52,7 @@ _OverOption = Annotated[
 
 
 def pending(
-    outbox: _OutboxOption = None,
+    outbox: OutboxOption = None,
     dag: _DagOption = None,
     run: _RunOption = None,
     task: _TaskOption = None,
@@ -75,7 +70,7 @@ def pending(
     waiting: list[_Summary] = []
     running: list[_Summary] = []
     # Tens of thousands of entries are kept, and collecting them takes as long as reading them.
-    with _opened(outbox, or_folder=True, failed=console.EXIT_HELP) as opened, gc_paused():
+    with opened_outbox(outbox, or_folder=True, failed=console.EXIT_HELP) as opened, gc_paused():
         for entry in opened.entries():
             if not wanted or wanted(entry.manifest):
                 listed = running if _may_run(entry, hours) else waiting
@@ -109,7 +104,7 @@ def pending(
 
 
 def emit(
-    outbox: _OutboxOption = None,
+    outbox: OutboxOption = None,
     dag: _DagOption = None,
     run: _RunOption = None,
     task: _TaskOption = None,
@@ -136,7 +131,7 @@ def emit(
 
     wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds, max_entries)
     hours = console.parse_hours("--over-after", over_after)
-    with _opened(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
+    with opened_outbox(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
         drained = drain(
             opened,
             hooks.airflow_connections(),
@@ -160,7 +155,7 @@ def emit(
 
 
 def requeue(
-    outbox: _OutboxOption = None,
+    outbox: OutboxOption = None,
     dag: _DagOption = None,
     run: _RunOption = None,
     task: _TaskOption = None,
@@ -178,7 +173,7 @@ def requeue(
         console.fail(
             "Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.", console.EXIT_USAGE
         )
-    with _opened(outbox) as opened:
+    with opened_outbox(outbox) as opened:
         entries = [
             entry
             for entry in opened.quarantined()
@@ -194,82 +189,8 @@ def requeue(
     console.say(f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}")
 
 
-def changed(
-    dag: Annotated[str, typer.Argument(help="The DAG.")],
-    task: Annotated[str, typer.Argument(help="The task.")],
-    run: Annotated[str | None, typer.Option("--run", help="The DAG run; default: the latest.")] = None,
-    map_index: Annotated[int, typer.Option(help="The index in a mapped task.")] = -1,
-    outbox: _OutboxOption = None,
-    as_json: console.JsonOption = False,
-) -> None:
-    """Show what changed between a task's last green run and its latest run, the likeliest cause of a failure first.
-
-    Exit status: 0; 1 if the outbox cannot be read; 2 for wrong options, or if no such run is recorded.
-    """
-    with _opened(outbox, or_folder=True) as opened:
-        histories = Histories(opened.storage)
-        records = histories.of_task(AttemptKey(dag, "", task, map_index, 1))
-        record = next((record for record in records if run in (None, record.key.run_id)), None)
-        if record is None:
-            console.fail(f"No run {run or ''} of {dag}.{task} is recorded.".replace("  ", " "))
-        lines = histories.changes(record)
-    if as_json:
-        console.show_json({"run": record.key.run_id, "try": record.key.try_number, "changes": lines})
-        return
-    for line in lines:
-        console.show_line(line)
-    console.say(f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run")
-
-
-def impact(
-    dataset: Annotated[str, typer.Argument(help="Its URN, its name, or the end of its name, such as shop.orders.")],
-    version: Annotated[str | None, typer.Option(help="The version that is wrong.")] = None,
-    column: Annotated[str | None, typer.Option(help="Only the values of this column are wrong.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="All writes since an ISO time or a duration (7d) ago are wrong.")
-    ] = None,
-    outbox: _OutboxOption = None,
-    as_json: console.JsonOption = False,
-) -> None:
-    """Show which task instances read a wrong write of a dataset, and how to clear them; by default, its last write.
-
-    Exit status: 0; 1 if the outbox cannot be read; 2 for wrong options, or if no such write is recorded.
-    """
-    since_ms = parse_time_ms(console.since_now(since))
-    if since is not None and since_ms is None:
-        console.fail(f"--since {since}: want an ISO time, or a duration, such as 7d")
-    with _opened(outbox, or_folder=True) as opened:
-        records = Records(Histories(opened.storage).all())
-    try:
-        found = records.impact(records.writes_of(dataset, version, since_ms), column)
-    except UnknownWriteError as error:
-        console.fail(str(error))
-    if as_json:
-        console.show_json({**to_builtins(found), "downstream": found.downstream, "commands": list(_clears(found))})
-        return
-    console.say(found.sentence)
-    for instance in found.reached:
-        name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
-        inferred = "  inferred from the times" if instance.inferred else ""
-        console.say(f"{instance.dag_id}  {instance.run_id}  {name}{inferred}")
-    for command in _clears(found):
-        console.show_line(command)
-
-
-def _clears(found: Impact) -> Iterator[str]:
-    """Yield the commands that clear what a write reached, in order. Each asks, as ``-t`` takes parts of ids, too."""
-    for instance in dict.fromkeys(structs.replace(one, map_index=-1, inferred=False) for one in found.reached):
-        dag_id, run_id, task_id, logical_ms = instance.dag_id, instance.run_id, instance.task_id, instance.logical_ms
-        if logical_ms is None:
-            yield f"# {dag_id} {run_id} has no logical date: clear {task_id} in Airflow's UI"
-            continue
-        # Logical dates have microseconds.
-        start, end = (datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat() for more in (0, 1))
-        yield f"airflow tasks clear {shlex.quote(dag_id)} -t {shlex.quote(task_id)} -s {start} -e {end}"
-
-
 @contextmanager
-def _opened(
+def opened_outbox(
     location: str | None, *, or_folder: bool = False, failed: int = console.EXIT_INCOMPLETE
 ) -> Iterator[Outbox]:
     """Open the outbox; end the command with a message if it cannot be read or written, or its disk does not answer.
@@ -288,16 +209,11 @@ def _opened(
                 folder = Path(location).expanduser()
                 if not step_at_leisure(location, folder.is_dir):
                     console.fail(f"--outbox {location}: there is no such folder")
-            yield (_folder(location) if or_folder else None) or _configured(location)
+            yield (_folder(location) if or_folder else None) or hooks.configured_outbox(location)
     except OptionError as error:
         console.fail(str(error))
     except OSError as error:
         console.fail(str(error), failed)
-
-
-def _configured(location: str | None) -> Outbox:
-
-    return hooks.configured_outbox(location)
 
 
 def _folder(location: str | None) -> Outbox | None:
