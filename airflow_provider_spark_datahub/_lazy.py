@@ -6,19 +6,29 @@ every task time before its job is submitted, so each module is imported with the
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from importlib.abc import InspectLoader
+from typing import Any, cast
+
+_IMPORT = re.compile(r"^    from \.([\w.]+) import (?:\(([^)]*)\)|(.+))$", re.MULTILINE)
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a folder's ``__init__``.
 
+    The exported names are those that the ``__init__`` imports for type checkers, relatively and indented: they are read
+    from its source.
+
     :param package: the ``__name__`` of the folder.
-    :param modules: the exported names, separated by blanks, by the module in the folder that defines them.
     """
-    module_of = {name: module for module, names in modules.items() for name in names.split()}
+    spec = sys.modules[package].__spec__
+    source = cast("InspectLoader", spec and spec.loader).get_source(package) or ""
+    module_of = {
+        name: module for module, *lists in _IMPORT.findall(source) for name in re.findall(r"\w+", "".join(lists))
+    }
 
     def load(name: str) -> Any:
         if name not in module_of:

@@ -60,31 +60,4 @@ if TYPE_CHECKING:
     )
     from .stored_files import COMPRESSED, DamagedFileError, decompressed, read_lines
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "child_spark": "ChildInjection SubmitArguments launch_notes",
-            "class_archive": "ClassArchive ClassArchiveError ClassArchives",
-            "connect_session": "SESSION_SCHEME SessionEvents remote_with_session",
-            "event_lines": (
-                "EVENT_FILE EVENT_FOLDER BadLineError CollectedEvents CollectionReport EventPlace "
-                "EventSource Outcome UNREAD checked_text follow"
-            ),
-            "event_log": "ATTEMPT_PROPERTY EventLog LogFollower LogObjects LogPlace",
-            "event_objects": "EventObjects ObjectStore OpenStore",
-            "injection": (
-                "Injection LineageInjection ParentRun event_file event_log_folder inject "
-                "inject_event_log overridden_transport unused_path"
-            ),
-            "openlineage_jar": "DEFAULT_OPENLINEAGE_JAR IvyResolver JarChoice SparkSubmit",
-            "remote_spark": "LivyBatch SparkApplication",
-            "spark_installation": (
-                "ScalaVersion SparkInstallation SparkVersions base_file base_properties knows_base_file"
-            ),
-            "spark_submit": (
-                "DriverOutput InjectionError PropertiesFile RunningSubmit Submission check_command_line "
-                "temporary_folder"
-            ),
-            "stored_files": "COMPRESSED DamagedFileError decompressed read_lines",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

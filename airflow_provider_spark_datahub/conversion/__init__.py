@@ -39,23 +39,4 @@ if TYPE_CHECKING:
     from .setting_names import SettingsError
     from .settings import LineageSettings, split_dataset_urn
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "aspects": "patched_edges retractions",
-            "history.changes": "FEW_GREENS Fingerprint MOST_COMPARED Use changes_since",
-            "convert": "Conversion Converter WrittenDataset convert_single convert_events convert_run_event",
-            "datasets": "DatasetNamer",
-            "diagnostics": "Diagnostics",
-            "events": "DatasetId EventError as_object event_without_secrets parse_time_ms",
-            "facets.run": "DataInterval RunType",
-            "history.impact": "Impact Records UnknownWriteError",
-            "proposals": "Proposal ProposalFormatError json_lines",
-            "redaction": "redact_text redacted_trace",
-            "runs.coalesce": "Ending JobLineage",
-            "runs.lineage": "JobDataset",
-            "setting_names": "SettingsError",
-            "settings": "LineageSettings split_dataset_urn",
-            "interruption": "OutOfTimeError time_limit",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

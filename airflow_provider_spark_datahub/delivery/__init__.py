@@ -16,13 +16,4 @@ if TYPE_CHECKING:
     from .reconciliation import reconcile
     from .sink import CheckResult, CheckStatus, Delivery, OutboxItem, RawEvent, Rejection, Sink, SinkSettingsError
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "connection": "ConnectionParts",
-            "deadline": "Deadline run_with_deadline step_at_leisure step_in_time watched_disks",
-            "failure": "OutageNotes",
-            "reconciliation": "reconcile",
-            "sink": "CheckResult CheckStatus Delivery OutboxItem RawEvent Rejection Sink SinkSettingsError",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -27,16 +27,4 @@ if TYPE_CHECKING:
     from .metrics import count_attempt, gauge_outbox
     from .storage import configured_outbox, result_folder
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "airflow_context": "AttemptContext configuration dag_run_of datahub_plugin_is_active ended_attempt "
-            "final_result lineage_is_on lineage_option page_url stored_result successful_task_runs",
-            "assets": "emit_assets",
-            "datahub": "airflow_connections check_sink open_sink sink_of",
-            "lineage_source": "LineageSource Scope TaskReport",
-            "masking": "hide_secrets mask",
-            "metrics": "count_attempt gauge_outbox",
-            "storage": "configured_outbox result_folder",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

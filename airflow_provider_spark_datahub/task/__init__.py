@@ -32,16 +32,4 @@ if TYPE_CHECKING:
     from .report import XCOM_KEY, LineageReport
     from .running import RunningAttempt
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "attempt": "AttemptLineage Launcher",
-            "earlier": "SucceededAttempt",
-            "ended": "AttemptEnd EndedAttempt",
-            "options": "ARGUMENTS Connections LineageConfiguration LineageOptions OPTIONS OptionError SECTION "
-            "problems_of",
-            "recovery": "drain event_bytes is_ready may_run recover_entry remove_delivered_events unawaited_events",
-            "report": "LineageReport XCOM_KEY",
-            "running": "RunningAttempt",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "difference": "Change ChangedPart compare",
-            "explanation": "Explanation UnknownNameError",
-            "export": "MOST_LINKS read_asset render_json render_mermaid render_svg",
-            "graph": "build_graph",
-            "model": "Graph",
-            "names": "format_duration harmless short_name",
-            "network": "build_network",
-            "page": "Action AttemptRow Attempts Frame page_policy render_page",
-            "terminal": "render_terminal",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -10,10 +10,4 @@ if TYPE_CHECKING:
     from .grouping import NO_TIME, EventHead, Link, LinkKind, joining_links, merge_groups
     from .replay import ArchivedEvent, ArchiveFacts, ArchiveFilter, AspectVersion, GroupConverter, compact_versions
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "grouping": "EventHead Link LinkKind NO_TIME joining_links merge_groups",
-            "replay": "ArchiveFacts ArchiveFilter ArchivedEvent AspectVersion GroupConverter compact_versions",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -12,4 +12,4 @@ from airflow_provider_spark_datahub._lazy import lazy_exports
 if TYPE_CHECKING:
     from .hive_sessions import HiveSession, HiveSessions
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {"hive_sessions": "HiveSession HiveSessions"})
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -15,12 +15,4 @@ if TYPE_CHECKING:
     from .run_events import events_of_application, unnamed_sources
     from .streaming import coalesce_with_queries
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "log": "LoggedApplication SparkLog",
-            "merge": "merge_logs",
-            "run_events": "events_of_application unnamed_sources",
-            "streaming": "coalesce_with_queries",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -15,15 +15,4 @@ if TYPE_CHECKING:
     from .receipts import EdgeRecord, EdgeRecords, Histories, ListenerFailures, outdated_edges
     from .storage import LocalStorage, ObjectStorage, OutboxError
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "drain": "Drain DrainLimits deliver_in_order",
-            "entries": "AttemptRecord Entry Outbox OutboxLimits OutboxRecords",
-            "format": "EntryFilter EntryFormatError EntryName FORMAT Folder Manifest",
-            "lease": "Lease Overflow",
-            "processes": "is_gone machine process_start",
-            "receipts": "EdgeRecord EdgeRecords Histories ListenerFailures outdated_edges",
-            "storage": "LocalStorage ObjectStorage OutboxError",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

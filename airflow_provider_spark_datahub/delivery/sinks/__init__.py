@@ -16,16 +16,4 @@ if TYPE_CHECKING:
     from .rest import RestSink
     from .rest_settings import RestSettings
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "file": "FileSink",
-            "kafka": "KafkaSink",
-            "kafka_settings": "KafkaSettings",
-            "object_store": "ObjectStoreSink",
-            "openlineage": "OpenLineageSink",
-            "openlineage_settings": "OpenLineageSettings",
-            "rest": "RestSink",
-            "rest_settings": "RestSettings",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
