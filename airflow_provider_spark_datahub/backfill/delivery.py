@@ -12,14 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from airflow_provider_spark_datahub.backfill.plan import (
-    CONVERTED_FILE,
-    PROPOSALS,
-    STATE,
-    PlanError,
-    ResultFolder,
-    read_part,
-)
+from airflow_provider_spark_datahub.backfill import plan
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.files import write_durably
@@ -122,7 +115,7 @@ class BackfillDelivery:
 
     def __init__(
         self,
-        folder: ResultFolder,
+        folder: plan.ResultFolder,
         open_sink: Callable[[], Sink],
         rate: Rate,
         *,
@@ -144,9 +137,9 @@ class BackfillDelivery:
         :raises PartError: if a part is damaged.
         :raises ProposalFormatError: if a row of a part is not a proposal.
         """
-        if not (self._folder / CONVERTED_FILE).exists():
-            raise PlanError(f"{self._folder} holds no complete conversion: convert the archive first")
-        files = (file for file in (self._folder / PROPOSALS).iterdir() if file.name.startswith("part-"))
+        if not (self._folder / plan.CONVERTED_FILE).exists():
+            raise plan.PlanError(f"{self._folder} holds no complete conversion: convert the archive first")
+        files = (file for file in (self._folder / plan.PROPOSALS).iterdir() if file.name.startswith("part-"))
         parts = sorted(files, key=lambda file: file.name)
         totals = DeliveryTotals(len(parts))
         with ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="backfill") as pool:
@@ -158,7 +151,7 @@ class BackfillDelivery:
                     totals.problems.append(problem)
         return totals
 
-    def _deliver_part(self, part: ResultFolder) -> tuple[_PartState, str | None]:
+    def _deliver_part(self, part: plan.ResultFolder) -> tuple[_PartState, str | None]:
         state = self._state_of(part)
         problem = None
         if not state.complete and not self._stop.is_set():
@@ -170,10 +163,10 @@ class BackfillDelivery:
                         self._stop.set()
         return state, problem
 
-    def _send(self, part: ResultFolder, state: _PartState, sink: Sink) -> str | None:
+    def _send(self, part: plan.ResultFolder, state: _PartState, sink: Sink) -> str | None:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
-            rest = read_part(file, str(part), state.settled)
+            rest = plan.read_part(file, str(part), state.settled)
             while batch := _batch(rest, min(_BATCH, self._rate.burst or _BATCH)):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self._rate.take(len(proposals))
@@ -187,23 +180,23 @@ class BackfillDelivery:
         self._write_state(part, state)
         return None
 
-    def _settle(self, part: ResultFolder, state: _PartState, delivery: Delivery) -> None:
+    def _settle(self, part: plan.ResultFolder, state: _PartState, delivery: Delivery) -> None:
         if delivery.rejected:
             # The position is part of the name, so that a batch that is sent again after a crash overwrites its file.
             name = f"{part.name}-{state.settled:09d}.jsonl"
-            self._write(f"{STATE}/rejected/{name}", map(_rejected, delivery.rejected))
+            self._write(f"{plan.STATE}/rejected/{name}", map(_rejected, delivery.rejected))
         state.settled += delivery.delivered + len(delivery.rejected)
         state.delivered += delivery.delivered
         state.rejected += len(delivery.rejected)
         self._write_state(part, state)
         self._on_progress(part.name, state)
 
-    def _state_of(self, part: ResultFolder) -> _PartState:
-        file = self._folder / f"{STATE}/delivered/{part.name}.json"
+    def _state_of(self, part: plan.ResultFolder) -> _PartState:
+        file = self._folder / f"{plan.STATE}/delivered/{part.name}.json"
         return _PartState(**json.loads(file.read_text())) if file.exists() else _PartState()
 
-    def _write_state(self, part: ResultFolder, state: _PartState) -> None:
-        self._write(f"{STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()])
+    def _write_state(self, part: plan.ResultFolder, state: _PartState) -> None:
+        self._write(f"{plan.STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()])
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
         file = self._folder / name
@@ -226,7 +219,7 @@ def _batch(texts: Iterator[str], most: int) -> list[str]:
     return batch
 
 
-def _proposal(text: str, part: ResultFolder, number: int) -> Proposal:
+def _proposal(text: str, part: plan.ResultFolder, number: int) -> Proposal:
     try:
         return Proposal.from_obj(json.loads(text))
     except (ProposalFormatError, ValueError) as error:

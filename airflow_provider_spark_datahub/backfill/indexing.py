@@ -21,14 +21,7 @@ from pyspark.sql import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_spark_datahub.backfill.packing import (
-    Chunk,
-    ChunkPacker,
-    LinkPacker,
-    PackedLinks,
-    Row,
-    as_step,
-)
+from airflow_provider_spark_datahub.backfill import packing
 from airflow_provider_spark_datahub.capture import COMPRESSED, BadLineError, DamagedFileError, checked_text, read_lines
 from airflow_provider_spark_datahub.conversion import EventError
 from airflow_provider_spark_datahub.conversion.archive import ArchivedEvent, EventHead
@@ -177,7 +170,7 @@ def _index_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path and content of each file.
     """
-    return as_step(lambda files: _Index().of_files(files), SCHEMA)(batches)
+    return packing.as_step(lambda files: _Index().of_files(files), SCHEMA)(batches)
 
 
 def _index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,16 +178,16 @@ def _index_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     :param batches: path, offset of the part, and content of each line. Lines of one part are together and in order.
     """
-    return as_step(lambda lines: _Index().of_lines(lines), SCHEMA)(batches)
+    return packing.as_step(lambda lines: _Index().of_lines(lines), SCHEMA)(batches)
 
 
 class _Index:
     def __init__(self) -> None:
-        self._chunks = ChunkPacker()
-        self._links = LinkPacker()
+        self._chunks = packing.ChunkPacker()
+        self._links = packing.LinkPacker()
         self._check = checked_text()
 
-    def of_files(self, files: Iterable[Row]) -> Iterator[Row]:
+    def of_files(self, files: Iterable[packing.Row]) -> Iterator[packing.Row]:
         for path, content in files:
             offset = 0
             try:
@@ -204,7 +197,7 @@ class _Index:
                 yield _problem(path, error.offset, error.reason)
         yield from self._rest()
 
-    def of_lines(self, lines: Iterable[Row]) -> Iterator[Row]:
+    def of_lines(self, lines: Iterable[packing.Row]) -> Iterator[packing.Row]:
         part, offset = None, 0
         for path, start, line in lines:
             if part != (path, start):
@@ -214,7 +207,7 @@ class _Index:
             offset += len(line) + 1
         yield from self._rest()
 
-    def _of_line(self, path: str, offset: int, line: bytes) -> Iterator[Row]:
+    def _of_line(self, path: str, offset: int, line: bytes) -> Iterator[packing.Row]:
         try:
             head, text = self._read(line)
         except (BadLineError, EventError) as error:
@@ -237,18 +230,18 @@ class _Index:
             self._check(line)
             raise
 
-    def _rest(self) -> Iterator[Row]:
+    def _rest(self) -> Iterator[packing.Row]:
         yield from map(_of_chunk, self._chunks.rest())
         yield from map(_of_links, self._links.rest())
 
 
-def _of_chunk(chunk: Chunk) -> Row:
+def _of_chunk(chunk: packing.Chunk) -> packing.Row:
     return (EVENTS, *chunk, None, None)
 
 
-def _of_links(links: PackedLinks) -> Row:
+def _of_links(links: packing.PackedLinks) -> packing.Row:
     return (LINKS, None, None, None, None, None, None, links.size, links.payload, links.bucket, None)
 
 
-def _problem(file: str, offset: int, reason: str) -> Row:
+def _problem(file: str, offset: int, reason: str) -> packing.Row:
     return (PROBLEMS, None, None, file, offset, None, None, None, None, None, reason)

@@ -20,13 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.conversion.archive import (
-    ArchivedEvent,
-    AspectVersion,
-    EventHead,
-    Link,
-    joining_links,
-)
+from airflow_provider_spark_datahub.conversion import archive
 from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
 Row = tuple[Any, ...]
@@ -133,7 +127,7 @@ _CHUNK_BYTES = 256 * 1024
 _HELD_CHUNK_BYTES = 48 * 1024 * 1024
 """Size of the events in all open chunks of a task."""
 
-_chunk_packing = _Packing(ArchivedEvent)
+_chunk_packing = _Packing(archive.ArchivedEvent)
 
 
 class Chunk(NamedTuple):
@@ -155,19 +149,19 @@ class Chunk(NamedTuple):
     payload: bytes
 
     @classmethod
-    def pack(cls, group: str, events: list[ArchivedEvent]) -> Chunk:
+    def pack(cls, group: str, events: list[archive.ArchivedEvent]) -> Chunk:
         """Return a chunk of at least one event."""
         events.sort()
         first, last = events[0], events[-1]
         size, payload = _chunk_packing.pack(events)
         return cls(group, first.time_ms, first.file, first.offset, last.time_ms, len(events), size, payload)
 
-    def unpack(self) -> list[ArchivedEvent]:
+    def unpack(self) -> list[archive.ArchivedEvent]:
         """Return the events, sorted."""
         return _chunk_packing.unpack(self.size, self.payload)
 
     @staticmethod
-    def merged(chunks: Iterable[Chunk]) -> Iterator[ArchivedEvent]:
+    def merged(chunks: Iterable[Chunk]) -> Iterator[archive.ArchivedEvent]:
         """Yield the events of one group in order. Only chunks that overlap are in memory.
 
         :param chunks: the chunks of one group, sorted by their first events.
@@ -179,11 +173,11 @@ class ChunkPacker:
     """Packer of a stream of events of many groups, in bounded memory."""
 
     def __init__(self) -> None:
-        self._open: dict[str, list[ArchivedEvent]] = {}
+        self._open: dict[str, list[archive.ArchivedEvent]] = {}
         self._sizes: dict[str, int] = {}
         self._held = 0
 
-    def add(self, group: str, event: ArchivedEvent) -> Iterator[Chunk]:
+    def add(self, group: str, event: archive.ArchivedEvent) -> Iterator[Chunk]:
         """Add an event, and yield the chunks that are now full."""
         size = len(event.text)
         self._open.setdefault(group, []).append(event)
@@ -213,7 +207,7 @@ LINK_SCHEMA = pa.schema([("kind", pa.string()), ("run_id", pa.string()), ("group
 _HELD_HEADS = 50_000
 """Number of distinct event heads that a task holds before it packs their links."""
 
-_link_packing = _Packing(Link)
+_link_packing = _Packing(archive.Link)
 
 
 class PackedLinks(NamedTuple):
@@ -234,13 +228,13 @@ class PackedLinks(NamedTuple):
         """
         rows = (PackedLinks(*row) for row in _rows_of(batches))
         buckets = (_unpacked(bucket_rows) for _, bucket_rows in groupby(rows, key=itemgetter(0)))
-        yield from _batches_of((link for links in buckets for link in joining_links(links)), LINK_SCHEMA)
+        yield from _batches_of((link for links in buckets for link in archive.joining_links(links)), LINK_SCHEMA)
 
     @staticmethod
     def of_runs(run_ids: frozenset[str]) -> Step:
         """Return a step that selects the links of some runs, except those of their children, from the same rows."""
 
-        def selected(rows: Iterator[Row]) -> Iterator[Link]:
+        def selected(rows: Iterator[Row]) -> Iterator[archive.Link]:
             links = _unpacked(PackedLinks(*row) for row in rows)
             return (link for link in links if link.run_id in run_ids and link.kind != "child")
 
@@ -253,7 +247,7 @@ class LinkPacker:
     def __init__(self) -> None:
         self._heads: set[Row] = set()
 
-    def add(self, head: EventHead) -> Iterator[PackedLinks]:
+    def add(self, head: archive.EventHead) -> Iterator[PackedLinks]:
         """Add the head of an event, and yield packed links if too many are held."""
         # Most events of a run have the same head, except for the time.
         self._heads.add(head[1:])
@@ -262,9 +256,9 @@ class LinkPacker:
 
     def rest(self) -> Iterator[PackedLinks]:
         """Yield the links that are still held."""
-        buckets: dict[int, set[Link]] = {}
+        buckets: dict[int, set[archive.Link]] = {}
         for rest in self._heads:
-            for link in EventHead(0, *rest).links():
+            for link in archive.EventHead(0, *rest).links():
                 buckets.setdefault(_link_bucket(link.run_id), set()).add(link)
                 if link.kind == "child":
                     # The run that gave the child's group its name may join the two.
@@ -278,7 +272,7 @@ def _link_bucket(run_id: str) -> int:
     return zlib.crc32(run_id.encode()) % _BUCKETS
 
 
-def unresolved_runs(links: Collection[Link]) -> frozenset[str]:
+def unresolved_runs(links: Collection[archive.Link]) -> frozenset[str]:
     """Return the parents whose own groups are missing in the links.
 
     Some children belong to their parents because of their own group's run. The bucket of that run does not show the
@@ -290,7 +284,7 @@ def unresolved_runs(links: Collection[Link]) -> frozenset[str]:
     return frozenset(link.run_id for link in links if link.kind == "child") - resolved
 
 
-def _unpacked(rows: Iterable[PackedLinks]) -> Iterator[Link]:
+def _unpacked(rows: Iterable[PackedLinks]) -> Iterator[archive.Link]:
     for row in rows:
         yield from _link_packing.unpack(row.size, row.payload)
 
@@ -303,7 +297,7 @@ _HELD_VERSION_BYTES = 32 * 1024 * 1024
 """Size of the versions that a task holds before it sorts and packs them."""
 _VERSION_BYTES = 500  # approximate size of a version without its content
 
-_version_packing = _Packing(AspectVersion)
+_version_packing = _Packing(archive.AspectVersion)
 
 
 class PackedVersions(NamedTuple):
@@ -323,7 +317,7 @@ class PackedVersions(NamedTuple):
     payload: bytes
 
     @staticmethod
-    def merged(rows: Iterable[PackedVersions]) -> Iterator[AspectVersion]:
+    def merged(rows: Iterable[PackedVersions]) -> Iterator[archive.AspectVersion]:
         """Yield the versions in order, bucket by bucket. Only rows that overlap are in memory.
 
         :param rows: the rows of one bucket together, sorted by their first versions.
@@ -339,10 +333,10 @@ class VersionPacker:
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
-        self._places: dict[str, list[AspectVersion]] = {}
+        self._places: dict[str, list[archive.AspectVersion]] = {}
         self._size = 0
 
-    def add(self, version: AspectVersion) -> Iterator[PackedVersions]:
+    def add(self, version: archive.AspectVersion) -> Iterator[PackedVersions]:
         """Add a version, and yield packed versions if too many are held."""
         self._places.setdefault(version.place, []).append(version)
         self._size += _size_of(version)
@@ -357,8 +351,8 @@ class VersionPacker:
             yield from _packed(bucket, chain.from_iterable(sorted(places.pop(place)) for _, place in pairs))
 
 
-def _packed(bucket: int, versions: Iterable[AspectVersion]) -> Iterator[PackedVersions]:
-    together: list[AspectVersion] = []
+def _packed(bucket: int, versions: Iterable[archive.AspectVersion]) -> Iterator[PackedVersions]:
+    together: list[archive.AspectVersion] = []
     size = 0
     for version in versions:
         together.append(version)
@@ -370,9 +364,9 @@ def _packed(bucket: int, versions: Iterable[AspectVersion]) -> Iterator[PackedVe
         yield _pack(bucket, together)
 
 
-def _size_of(version: AspectVersion) -> int:
+def _size_of(version: archive.AspectVersion) -> int:
     return _VERSION_BYTES + len(version.content)
 
 
-def _pack(bucket: int, versions: list[AspectVersion]) -> PackedVersions:
+def _pack(bucket: int, versions: list[archive.AspectVersion]) -> PackedVersions:
     return PackedVersions(bucket, *versions[0][:4], *_version_packing.pack(versions))

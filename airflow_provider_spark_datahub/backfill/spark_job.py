@@ -25,31 +25,10 @@ from pyspark.sql import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_spark_datahub.backfill import plan as folder
+from airflow_provider_spark_datahub.backfill import packing, plan as folder
 from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, ArchiveFiles
-from airflow_provider_spark_datahub.backfill.packing import (
-    LINK_SCHEMA,
-    Chunk,
-    PackedLinks,
-    PackedVersions,
-    Row,
-    Step,
-    VersionPacker,
-    as_step,
-    unresolved_runs,
-)
 from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan
-from airflow_provider_spark_datahub.conversion import LineageSettings
-from airflow_provider_spark_datahub.conversion.archive import (
-    NO_TIME,
-    ArchiveFacts,
-    ArchiveFilter,
-    GroupConverter,
-    Link,
-    LinkKind,
-    compact_versions,
-    merge_groups,
-)
+from airflow_provider_spark_datahub.conversion import LineageSettings, archive
 from airflow_provider_spark_datahub.printable import counted
 
 _LISTED_REASONS = 20
@@ -191,7 +170,7 @@ class _Index:
     rows: DataFrame
     events: int
     size: int
-    facts: ArchiveFacts
+    facts: archive.ArchiveFacts
 
 
 class _ArchiveJob:
@@ -215,10 +194,12 @@ class _ArchiveJob:
         (sums,) = rows.agg(
             F.coalesce(F.sum(F.when(is_chunk, F.col("events"))), F.lit(0)).alias("events"),
             F.coalesce(F.sum(F.when(is_chunk, F.col("size"))), F.lit(0)).alias("size"),
-            F.coalesce(F.max("until_ms"), F.lit(NO_TIME)).alias("until_ms"),
+            F.coalesce(F.max("until_ms"), F.lit(archive.NO_TIME)).alias("until_ms"),
             F.collect_set(F.when(F.col("kind") == PROBLEMS, F.col("file"))).alias("damaged"),
         ).collect()
-        return _Index(rows, sums["events"], sums["size"], ArchiveFacts(sums["until_ms"], frozenset(sums["damaged"])))
+        return _Index(
+            rows, sums["events"], sums["size"], archive.ArchiveFacts(sums["until_ms"], frozenset(sums["damaged"]))
+        )
 
     def convert(self, index: _Index) -> None:
         tasks, parts = self._tasks_and_parts(index)
@@ -233,7 +214,7 @@ class _ArchiveJob:
 
     def kept(self, index: _Index) -> DataFrame:
         """Return the proposals to write (see :data:`_KEPT_SCHEMA`): those of a place in one partition, in order."""
-        versions = self.converted().where(F.col("kind") == _VERSIONS).select(*PackedVersions._fields)
+        versions = self.converted().where(F.col("kind") == _VERSIONS).select(*packing.PackedVersions._fields)
         versions = versions.repartition(self._tasks_and_parts(index)[1], "bucket")
         versions = versions.sortWithinPartitions("bucket", "place", "time_ms", "run_id", "number")
         return versions.mapInArrow(_compact_buckets(self._wanted), from_arrow_schema(_KEPT_SCHEMA))
@@ -249,12 +230,12 @@ class _ArchiveJob:
 
     def _in_groups(self, index: _Index) -> DataFrame:
         """Return the chunks with the final names of their groups, without groups outside the wanted times."""
-        chunks = index.rows.where(F.col("kind") == EVENTS).select(*Chunk._fields)
-        shared = merge_groups(self._links(index))
+        chunks = index.rows.where(F.col("kind") == EVENTS).select(*packing.Chunk._fields)
+        shared = archive.merge_groups(self._links(index))
         if shared:
             names = self._spark.createDataFrame(list(shared.items()), "group string, shared string")
             known = chunks.join(names, "group", "left")
-            chunks = known.withColumn("group", F.coalesce("shared", "group")).select(*Chunk._fields)
+            chunks = known.withColumn("group", F.coalesce("shared", "group")).select(*packing.Chunk._fields)
         since_ms, until_ms = self._wanted.since_ms, self._wanted.until_ms
         if since_ms is None and until_ms is None:
             return chunks
@@ -266,19 +247,19 @@ class _ArchiveJob:
             spans = spans.where(F.col("first") < until_ms)
         return chunks.join(spans, "group", "left_semi")
 
-    def _links(self, index: _Index) -> list[Link]:
-        rows = index.rows.where(F.col("kind") == LINKS).select(*PackedLinks._fields)
+    def _links(self, index: _Index) -> list[archive.Link]:
+        rows = index.rows.where(F.col("kind") == LINKS).select(*packing.PackedLinks._fields)
         tasks = 1 + index.events // _EVENTS_PER_LINK_TASK
         buckets = rows.repartition(tasks, "bucket").sortWithinPartitions("bucket")
-        schema = from_arrow_schema(LINK_SCHEMA)
-        links = set(_collected(buckets.mapInArrow(PackedLinks.joining, schema)))
-        if unresolved := unresolved_runs(links):
-            links.update(_collected(rows.mapInArrow(PackedLinks.of_runs(unresolved), schema)))
+        schema = from_arrow_schema(packing.LINK_SCHEMA)
+        links = set(_collected(buckets.mapInArrow(packing.PackedLinks.joining, schema)))
+        if unresolved := packing.unresolved_runs(links):
+            links.update(_collected(rows.mapInArrow(packing.PackedLinks.of_runs(unresolved), schema)))
         return sorted(links)
 
 
-def _collected(links: DataFrame) -> Iterator[Link]:
-    return (Link(cast("LinkKind", row[0]), row[1], row[2]) for row in links.collect())
+def _collected(links: DataFrame) -> Iterator[archive.Link]:
+    return (archive.Link(cast("archive.LinkKind", row[0]), row[1], row[2]) for row in links.collect())
 
 
 # -- the steps within a task
@@ -315,7 +296,9 @@ _KEPT_SCHEMA = pa.schema(
 """Rows of proposals, with the proposal itself as JSON."""
 
 
-def _convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts, buckets: int) -> Step:
+def _convert_groups(
+    settings: LineageSettings, wanted: archive.ArchiveFilter, facts: archive.ArchiveFacts, buckets: int
+) -> packing.Step:
     """Return the step that converts groups.
 
     It takes the columns of :class:`Chunk`. Chunks of one group are together, sorted by their first events.
@@ -323,12 +306,12 @@ def _convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: Arc
     :param buckets: the number of buckets, see :class:`PackedVersions`.
     """
 
-    def converted(rows: Iterable[Row]) -> Iterator[Row]:
+    def converted(rows: Iterable[packing.Row]) -> Iterator[packing.Row]:
         counts = {"runs": 0, "versions": 0, "quarantined": 0}
-        versions = VersionPacker(buckets)
-        for _, chunks in groupby((Chunk(*row) for row in rows), key=itemgetter(0)):
-            converter = GroupConverter(settings, wanted, facts)
-            for event in Chunk.merged(chunks):
+        versions = packing.VersionPacker(buckets)
+        for _, chunks in groupby((packing.Chunk(*row) for row in rows), key=itemgetter(0)):
+            converter = archive.GroupConverter(settings, wanted, facts)
+            for event in packing.Chunk.merged(chunks):
                 converter.add(event)
             for version in converter.finish():
                 counts["versions"] += 1
@@ -341,26 +324,26 @@ def _convert_groups(settings: LineageSettings, wanted: ArchiveFilter, facts: Arc
         for name, count in counts.items():
             yield (_COUNT, None, name, None, None, count, None, None, None)
 
-    return as_step(converted, _CONVERTED_SCHEMA)
+    return packing.as_step(converted, _CONVERTED_SCHEMA)
 
 
-def _packed(versions: PackedVersions) -> Row:
+def _packed(versions: packing.PackedVersions) -> packing.Row:
     return (_VERSIONS, *versions, None)
 
 
-def _compact_buckets(wanted: ArchiveFilter) -> Step:
+def _compact_buckets(wanted: archive.ArchiveFilter) -> packing.Step:
     """Return the step that keeps the proposals to write.
 
     It takes the columns of :class:`PackedVersions`. Rows of one bucket are together, sorted by their first versions.
     """
 
-    def kept(rows: Iterable[Row]) -> Iterator[Row]:
-        versions = PackedVersions.merged(PackedVersions(*row) for row in rows)
-        for _, time_ms, proposal, reason in compact_versions(versions, run_history=wanted.run_history):
+    def kept(rows: Iterable[packing.Row]) -> Iterator[packing.Row]:
+        versions = packing.PackedVersions.merged(packing.PackedVersions(*row) for row in rows)
+        for _, time_ms, proposal, reason in archive.compact_versions(versions, run_history=wanted.run_history):
             urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
             yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
 
-    return as_step(kept, _KEPT_SCHEMA)
+    return packing.as_step(kept, _KEPT_SCHEMA)
 
 
 # -- small files of the driver

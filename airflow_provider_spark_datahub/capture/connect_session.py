@@ -19,12 +19,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture.event_lines import (
-    FileFollower,
-    Follower,
-    Outcome,
-    checked_text,
-)
+from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
 
 T = TypeVar("T")
@@ -98,7 +93,7 @@ class SessionEvents:
 
     def last_ms(self) -> int | None:
         """Return the time of the session's last event, in ms since the epoch; ``None`` if there is none."""
-        reader = _SessionFollower(self, checked_text())
+        reader = _SessionFollower(self, event_lines.checked_text())
         times = [datetime.fromisoformat(json.loads(event)["eventTime"]) for event in reader.new(lambda: False)]
         return round(max(times).timestamp() * 1000) if times else None
 
@@ -122,13 +117,13 @@ class _Head(msgspec.Struct):
     eventType: str = ""  # noqa: N815 (OpenLineage's name)
 
 
-class _SessionFollower(Follower[T]):
+class _SessionFollower(event_lines.Follower[T]):
     """Reader of a session's events while the server writes them."""
 
     def __init__(self, events: SessionEvents, parse: Callable[[bytes], T]) -> None:
         super().__init__(events, parse)
         self._events = events
-        self._file = FileFollower(events.path, checked_text(), start=events.start)
+        self._file = event_lines.FileFollower(events.path, event_lines.checked_text(), start=events.start)
         self._head = msgspec.json.Decoder(_Head)
         self._own: dict[str, bool] = {}
         self._waiting: dict[str, list[bytes]] = {}
@@ -158,12 +153,12 @@ class _SessionFollower(Follower[T]):
     def _end(self, *, timed_out: bool) -> None:
         report, bad = self.report, self._file.report
         report.quarantined, report.quarantined_count = bad.quarantined, bad.quarantined_count
-        outcome = Outcome.COMPLETE if report.events else Outcome.EMPTY
+        outcome = event_lines.Outcome.COMPLETE if report.events else event_lines.Outcome.EMPTY
         if timed_out or self._running:
-            outcome = Outcome.TIMED_OUT if timed_out else Outcome.TORN
+            outcome = event_lines.Outcome.TIMED_OUT if timed_out else event_lines.Outcome.TORN
         list(self._file.rest(lambda: True))  # opens the file, and reads nothing of it
         place = str(self._events.path)
-        if bad.outcome is not Outcome.TIMED_OUT:
+        if bad.outcome is not event_lines.Outcome.TIMED_OUT:
             outcome, place = bad.outcome, bad.detail
         report.end(outcome, f"session {self._events.session_id} in {place}")
 

@@ -13,14 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.capture.event_lines import (
-    EVENT_FOLDER,
-    BadLineError,
-    CollectLimits,
-    Follower,
-    QuarantinedLine,
-    shortened,
-)
+from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
 log = logging.getLogger(__name__)
@@ -78,7 +71,7 @@ class EventObjects:
 
         :param relative: path of its event file, relative to the folder for events.
         """
-        return cls(f"{location.rstrip('/')}/{relative.rpartition('.')[0]}{EVENT_FOLDER}", open_store)
+        return cls(f"{location.rstrip('/')}/{relative.rpartition('.')[0]}{event_lines.EVENT_FOLDER}", open_store)
 
     def __str__(self) -> str:
         return self.uri
@@ -131,12 +124,14 @@ def _time_of(name: str) -> int | None:
     return int(matched["ms"]) if matched else None
 
 
-class _ObjectFollower(Follower[T]):
+class _ObjectFollower(event_lines.Follower[T]):
     """Reader of objects, in the order of their events' times; the report counts an object as a line."""
 
     _unit = "object"
 
-    def __init__(self, objects: EventObjects, parse: Callable[[bytes], T], limits: CollectLimits | None = None) -> None:
+    def __init__(
+        self, objects: EventObjects, parse: Callable[[bytes], T], limits: event_lines.CollectLimits | None = None
+    ) -> None:
         super().__init__(objects, parse, limits)
         self._objects = objects
         self._seen: set[str] = set()
@@ -183,9 +178,9 @@ class _ObjectFollower(Follower[T]):
             raise kind(f"{self._described(name)}: {content}") from content
         try:
             # Line feeds are only white space in JSON, but later steps need one event per line.
-            line = shortened(content.replace(b"\r", b" ").replace(b"\n", b" "), lambda: self._check(stop))
+            line = event_lines.shortened(content.replace(b"\r", b" ").replace(b"\n", b" "), lambda: self._check(stop))
             event = self._parse(line)
-        except BadLineError as problem:
+        except event_lines.BadLineError as problem:
             if final:
                 self._quarantine(name, str(problem))
             return
@@ -198,7 +193,7 @@ class _ObjectFollower(Follower[T]):
     def _quarantine(self, name: str, reason: str) -> None:
         self._seen.add(name)
         self.report.lines += 1
-        self.report.quarantine(QuarantinedLine(self._described(name), 1, 0, reason), self._limits)
+        self.report.quarantine(event_lines.QuarantinedLine(self._described(name), 1, 0, reason), self._limits)
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name

@@ -29,14 +29,7 @@ from xml.sax.saxutils import quoteattr
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture.spark_installation import (
-    ScalaVersion,
-    SparkInstallation,
-    SparkVersions,
-    base_file,
-    base_properties,
-    knows_base_file,
-)
+from airflow_provider_spark_datahub.capture import spark_installation as spark
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
@@ -71,7 +64,7 @@ class IvyResolver:
     :param user_home: Java's ``user.home``; default: the home folder in the operating system's user entry.
     """
 
-    installation: SparkInstallation
+    installation: spark.SparkInstallation
     submission: Submission
     env: Mapping[str, str]
     timeout_seconds: float = 60.0
@@ -206,7 +199,7 @@ _ENDING = struct.Struct("<2L")  # of its fields: length and start of the directo
 _ENTRY = struct.Struct("<4s6xH4x3LH12xL")
 _LOCAL_ENTRY = struct.Struct("<4s22x2H")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
-_SEQ_OF_SCALA: dict[bytes, ScalaVersion] = {
+_SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
     b"()Lscala/collection/Seq;": "2.12",
     b"()Lscala/collection/immutable/Seq;": "2.13",
 }
@@ -251,16 +244,16 @@ class SparkSubmit:
     local_driver: bool
     properties_file: str | None = None
     also_defaults: bool = False
-    scala_version: ScalaVersion | None = None
+    scala_version: spark.ScalaVersion | None = None
     suffixed_name: str | None = None
     unnamed_as: str | None = None
     argument_bytes: int = 0
     banner_seconds: float = 20.0
 
     @cached_property
-    def installation(self) -> SparkInstallation | None:
+    def installation(self) -> spark.SparkInstallation | None:
         """The Spark that it starts; ``None`` if that is not visible from here."""
-        return SparkInstallation.find(self.binary, self.env) if self.binary else None
+        return spark.SparkInstallation.find(self.binary, self.env) if self.binary else None
 
     def with_base(self, submission: Submission) -> Submission:
         """Return the submission over the properties that Spark reads below ``--conf``.
@@ -273,9 +266,9 @@ class SparkSubmit:
         is_ours = self.binary is not None and all(self.env.get(name) == os.environ.get(name) for name in names)
         return replace(
             submission,
-            base_properties=base_properties(installation, file, also_defaults=self.also_defaults),
-            base_file=base_file(installation, file),
-            replaceable=is_ours and knows_base_file(installation, file, self.binary or "", self.env),
+            base_properties=spark.base_properties(installation, file, also_defaults=self.also_defaults),
+            base_file=spark.base_file(installation, file),
+            replaceable=is_ours and spark.knows_base_file(installation, file, self.binary or "", self.env),
         )
 
     def choose_jar(
@@ -304,14 +297,14 @@ class SparkSubmit:
             scala = installation.scala_version
             resolver = resolver or IvyResolver(installation, submission, self.env, seconds)
         elif self.binary and self.banner_seconds:
-            versions = SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
+            versions = spark.SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
             scala = versions.scala_version if versions else scala
         chooser = _Chooser(submission, installation, self.local_driver, resolver, scala)
         listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
         return chooser.with_s3_transport(listener) if s3_transport else listener
 
 
-def _listener_scala_version(jar: Path) -> ScalaVersion | None:
+def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
     """Return the Scala version that an OpenLineage jar was built for; ``None`` if it is not recognisable.
 
     :raises InjectionError: if the file does not exist, is not a jar, or does not hold the listener.
@@ -335,7 +328,7 @@ def _listener_scala_version(jar: Path) -> ScalaVersion | None:
     return _version_in(listener) or _scala_in_name(jar.name) or (_known_scala(poms[0]["scala"]) if poms else None)
 
 
-def _version_in(listener: bytes) -> ScalaVersion | None:
+def _version_in(listener: bytes) -> spark.ScalaVersion | None:
     found = [version for marker, version in _SEQ_OF_SCALA.items() if marker in listener]
     return found[0] if len(found) == 1 else None
 
@@ -368,10 +361,10 @@ def _listener_found(jar: Path) -> bytes:
 
 class _Chooser(msgspec.Struct, frozen=True):
     submission: Submission
-    installation: SparkInstallation | None
+    installation: spark.SparkInstallation | None
     local_driver: bool
     resolver: _Resolver | None
-    scala: ScalaVersion | None
+    scala: spark.ScalaVersion | None
 
     def brought_by_the_job(self) -> JarChoice | None:
         for entry in self._entries_of_the_job():
@@ -516,7 +509,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         if scala is not None or self.local_driver:
             self._check(scala, name)
 
-    def _check(self, jar_scala: ScalaVersion | None, jar: str) -> None:
+    def _check(self, jar_scala: spark.ScalaVersion | None, jar: str) -> None:
         if jar_scala is None:
             raise InjectionError(
                 f"the Scala version of {jar} is not known: use a published openlineage-spark_2.12 or _2.13 jar"
@@ -535,7 +528,7 @@ class _Chooser(msgspec.Struct, frozen=True):
             )
 
 
-def _scala_in_name(entry: str) -> ScalaVersion | None:
+def _scala_in_name(entry: str) -> spark.ScalaVersion | None:
     match = _openlineage_name(entry)
     return _known_scala(match["scala"]) if match else None
 
@@ -552,7 +545,7 @@ def _artifact_of(entry: str) -> str:
     return PurePosixPath(urlsplit(entry).path if "://" in entry else entry).name
 
 
-def _known_scala(text: str | None) -> ScalaVersion | None:
+def _known_scala(text: str | None) -> spark.ScalaVersion | None:
     return next((version for version in _SEQ_OF_SCALA.values() if version == text), None)
 
 

@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
-    from airflow_provider_spark_datahub.hooks import TaskReport
 
 _DETAIL = re.compile(r" \([^()]*\)$")
 _PATH = re.compile(r"(?<![\w.])/[^\s:;,'\"]+")
@@ -69,7 +68,7 @@ def coverage(
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
-def _count(reports: Iterable[TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:
+def _count(reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:
     """Return the counts.
 
     :param now: in seconds since 1970 UTC.

@@ -18,15 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from airflow_provider_spark_datahub.capture import (
-    CollectedEvents,
-    CollectionReport,
-    EventLog,
-    EventSource,
-    Outcome,
-    checked_text,
-    decompressed,
-)
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli.console import fail
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
@@ -53,7 +45,7 @@ class EventConversion:
     """
 
     def __init__(
-        self, settings: LineageSettings, sources: Sequence[EventSource], event_log: Path | None = None
+        self, settings: LineageSettings, sources: Sequence[capture.EventSource], event_log: Path | None = None
     ) -> None:
         self._settings = settings
         self._sources = sources
@@ -75,7 +67,7 @@ class EventConversion:
                 converter.deduplicate_runs()
         log_complete = True
         if self._event_log is not None:
-            log = EventLog(self._event_log, application_ids=converter.application_ids)
+            log = capture.EventLog(self._event_log, application_ids=converter.application_ids)
             for log_event in log:
                 converter.add_log_event(log_event)
             self.problems += log.problems
@@ -84,7 +76,7 @@ class EventConversion:
 
     def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
-        log = EventLog(folder)
+        log = capture.EventLog(folder)
         converter: Converter | None = None
         for event in log:
             self.read += 1
@@ -125,22 +117,22 @@ class EventConversion:
     def _events(self) -> Iterator[tuple[bytes, Callable[[], str]]]:
         """Yield each event with a function that names its place; describe each file at its end."""
         for source in self._sources:
-            collection = CollectedEvents(source, checked_text())
+            collection = capture.CollectedEvents(source, capture.checked_text())
             report = collection.report
             for event in collection:
                 self.read += 1
                 yield event, partial("{}, line {}".format, source, report.lines)
             self._describe(report)
 
-    def _describe(self, report: CollectionReport) -> None:
-        self._complete &= report.outcome is Outcome.COMPLETE and not report.quarantined_count
+    def _describe(self, report: capture.CollectionReport) -> None:
+        self._complete &= report.outcome is capture.Outcome.COMPLETE and not report.quarantined_count
         if report.quarantined:
             first, more = report.quarantined[0], report.quarantined_count - 1
             others = f" ({counted(more, 'more unusable line')} in this file)" if more else ""
             self.problems.append(f"{first.source}, line {first.line}: {first.reason}{others}")
-        if report.outcome is Outcome.EMPTY:
+        if report.outcome is capture.Outcome.EMPTY:
             self.notes.append(f"{report.detail} holds no event")
-        elif report.outcome is not Outcome.COMPLETE:
+        elif report.outcome is not capture.Outcome.COMPLETE:
             self.problems.append(report.sentence)
 
     def _add(self, conversion: Conversion) -> None:
@@ -167,7 +159,7 @@ class _InputFile:
     def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
         file: IO[bytes] = Path(self.name).open("rb") if self.file is None else self.file  # noqa: SIM115 (returned open)
         try:
-            return decompressed(file)
+            return capture.decompressed(file)
         except OSError:
             file.close()
             raise
@@ -176,14 +168,14 @@ class _InputFile:
         return self.name
 
 
-def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[EventSource]:
+def input_files(paths: Sequence[Path] | None, *, failed: int) -> list[capture.EventSource]:
     """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
 
     :raises typer.Exit: with the status ``failed`` if a file cannot be read; for wrong options if nothing is named.
     """
     if not paths and not _is_redirected(sys.stdin.buffer):
         fail("Name a file, or pipe one to standard input.")
-    sources: list[EventSource] = []
+    sources: list[capture.EventSource] = []
     for path in _files(paths or [Path("-")], failed):
         if str(path) == "-":
             sources.append(_InputFile("standard input", sys.stdin.buffer))
@@ -250,7 +242,7 @@ def read_sources(
     """
     proposals: list[Proposal] = []
     problems: list[str] = []
-    events: list[EventSource] = []
+    events: list[capture.EventSource] = []
     for source in input_files(paths, failed=failed):
         try:
             with source.open("rb") as file:

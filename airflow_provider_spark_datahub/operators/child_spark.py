@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, get
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, swapped
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, TaskDecorator
 
     from airflow_provider_spark_datahub.capture import ParentRun
-    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher
 
 
 class ChildSparkOperator(SparkLineageOperator):
@@ -32,7 +31,7 @@ class ChildSparkOperator(SparkLineageOperator):
     own. A subclass inherits from this class first and from any operator second.
     """
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+    def _launcher(self, context: Context) -> task.Launcher:  # noqa: ARG002 (the base's signature)
         return _ChildLauncher(self)
 
 
@@ -55,7 +54,7 @@ class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOper
 class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  # type: ignore[misc]
     custom_operator_name = "@task.pyspark_lineage"
 
-    def _launcher(self, context: Context) -> Launcher:  # noqa: ARG002 (the base's signature)
+    def _launcher(self, context: Context) -> task.Launcher:  # noqa: ARG002 (the base's signature)
         return _PySparkLauncher(self)
 
 
@@ -120,7 +119,7 @@ class _ChildLauncher:
     def __init__(self, operator: ChildSparkOperator | None = None) -> None:
         self._operator = operator
 
-    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+    def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         source, remote = self._remote()
         if remote.startswith("sc://"):
             if attempt.options.connect_events is not None:

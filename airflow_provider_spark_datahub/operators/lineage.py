@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 
-from airflow_provider_spark_datahub import hooks
+from airflow_provider_spark_datahub import hooks, task
+from airflow_provider_spark_datahub.operators import task_lineage
 from airflow_provider_spark_datahub.operators.links import LINKS
-from airflow_provider_spark_datahub.operators.task_lineage import (
-    DEFERRED,
-    AirflowState,
-    TaskLineage,
-)
 from airflow_provider_spark_datahub.task import ARGUMENTS, problems_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, SparkSubmit, Submission
-    from airflow_provider_spark_datahub.task import AttemptLineage, Launcher
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _ALIAS = "spark_datahub"
@@ -92,7 +87,7 @@ class SubmissionLauncher(ABC):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=_STOP_SECONDS)
 
-    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+    def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with lineage."""
         injection = attempt.inject(self.submission(), self.spark(), parent, root)
         for secret in injection.secrets:
@@ -153,7 +148,7 @@ class SparkLineageOperator(BaseOperator):
     lineage_by_policy: ClassVar[bool] = False
     """Whether ``[spark_datahub] auto`` added this class to the task's operator."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
-    _task_lineage: TaskLineage | None = None
+    _task_lineage: task_lineage.TaskLineage | None = None
     _resumed = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -179,7 +174,7 @@ class SparkLineageOperator(BaseOperator):
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         """Return how this task starts Spark.
 
         :raises InjectionError: if it starts Spark in a way that lineage cannot be added to.
@@ -195,25 +190,27 @@ class SparkLineageOperator(BaseOperator):
         """Continue a deferred task as the other operator does, with lineage around it."""
         kwargs = dict(next_kwargs or {})
         resume = partial(super().resume_execution, next_method, kwargs, context)
-        if DEFERRED not in kwargs:
+        if task_lineage.DEFERRED not in kwargs:
             self._resumed = True
             return resume()
-        event_files = kwargs.pop(DEFERRED)
+        event_files = kwargs.pop(task_lineage.DEFERRED)
         self._task_lineage = None  # of the same job, if this is the process that deferred it
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)
 
-    def _new_lineage(self, context: Context) -> TaskLineage:
+    def _new_lineage(self, context: Context) -> task_lineage.TaskLineage:
         last = self._task_lineage
         before = last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
         options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
-        return TaskLineage(context, options, launcher, self.log, before=before, by_policy=self.lineage_by_policy)
+        return task_lineage.TaskLineage(
+            context, options, launcher, self.log, before=before, by_policy=self.lineage_by_policy
+        )
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
-    def settle_lineage(self, context: Context, state: AirflowState, error: object = None) -> None:
+    def settle_lineage(self, context: Context, state: task_lineage.AirflowState, error: object = None) -> None:
         """Report the result that Airflow gave the attempt, if ``execute`` could not know it. Called by our listener.
 
         :param error: what the task raised, if it failed.

@@ -5,15 +5,12 @@ Airflow calls :meth:`get_link` in the task's process when the task has ended, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-from airflow_provider_spark_datahub import hooks
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.task import AttemptLineage
+from airflow_provider_spark_datahub import hooks, task
 
 
 class DatahubRunLink(BaseOperatorLink):
@@ -56,5 +53,5 @@ LINKS = DatahubRunLink(), DatahubJobLink(), LineagePageLink()
 """Links of each operator that has lineage."""
 
 
-def _attempt_of(operator: Any) -> AttemptLineage | None:
+def _attempt_of(operator: Any) -> task.AttemptLineage | None:
     return getattr(getattr(operator, "_task_lineage", None), "attempt", None)

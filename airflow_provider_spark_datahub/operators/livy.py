@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_spark_datahub.capture import SparkSubmit, Submission
-    from airflow_provider_spark_datahub.task import Launcher
 
 
 class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
@@ -27,7 +24,7 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
     or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
     """
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         if not self.deferrable and self._polling_interval <= 0:
             raise capture.InjectionError(
                 "the task does not wait for its batch, so that it cannot read the events: "
@@ -39,7 +36,7 @@ class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
 class _LivyLauncher(SubmissionLauncher):
     """Launcher of a batch by the arguments of ``LivyHook.post_batch``."""
 
-    def submission(self) -> Submission:
+    def submission(self) -> capture.Submission:
         from airflow_provider_spark_datahub.operators.spark_submit import conf_with_airflows_transport
 
         submission = capture.LivyBatch(self._operator.spark_params).submission
@@ -48,8 +45,8 @@ class _LivyLauncher(SubmissionLauncher):
             submission, properties=conf_with_airflows_transport(submission.properties, self._context, wanted=wanted)
         )
 
-    def spark(self) -> SparkSubmit:
+    def spark(self) -> capture.SparkSubmit:
         return capture.SparkSubmit(binary=None, env={}, local_driver=False)
 
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         return self.swapped(spark_params=capture.LivyBatch(self._operator.spark_params).with_submission(submission))

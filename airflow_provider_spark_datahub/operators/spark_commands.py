@@ -12,16 +12,13 @@ from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipeli
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator, connection_extra
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_spark_datahub.capture import PropertiesFile, SparkSubmit, Submission
-    from airflow_provider_spark_datahub.task import Launcher
 
 
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
@@ -31,7 +28,7 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
     """
 
-    _handed_over: PropertiesFile | None = None
+    _handed_over: capture.PropertiesFile | None = None
 
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
@@ -39,7 +36,7 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
             hook._properties_file = str(self._handed_over.path)
         return hook
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         return _JDBCLauncher(self, context)
 
 
@@ -50,7 +47,7 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
     :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
     """
 
-    _handed_over: PropertiesFile | None = None
+    _handed_over: capture.PropertiesFile | None = None
 
     def _get_hook(self) -> Any:
         hook: Any = super()._get_hook()
@@ -58,7 +55,7 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
             hook.run_query = partial(hook.run_query, ["--properties-file", str(self._handed_over.path)])
         return hook
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         return _SqlLauncher(self, context)
 
 
@@ -70,7 +67,7 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     its properties on to the Spark that it starts, so that this Spark gets the listener as any Spark below a task does.
     """
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         with suppress(AirflowException):
             if BaseHook.get_connection(self._conn_id).conn_type == "spark_connect":
                 raise capture.InjectionError(
@@ -83,10 +80,10 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
 class _JDBCLauncher(SubmissionLauncher):
     """Launcher of ``SparkJDBCHook``, which has other names for the arguments of ``spark-submit``."""
 
-    def submission(self) -> Submission:
+    def submission(self) -> capture.Submission:
         return capture.Submission(properties=dict(self._operator._spark_conf or {}), jars=self._operator._spark_jars)
 
-    def spark(self) -> SparkSubmit:
+    def spark(self) -> capture.SparkSubmit:
         extra = connection_extra(self._operator._spark_conn_id)
         return capture.SparkSubmit(
             binary=extra.get("spark-binary") or "spark-submit",
@@ -96,7 +93,7 @@ class _JDBCLauncher(SubmissionLauncher):
             unnamed_as=self._operator._spark_app_name,
         )
 
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         self._operator._hook, self._operator._handed_over = None, file
@@ -108,15 +105,15 @@ class _SqlLauncher(SubmissionLauncher):
 
     process = "_sp"
 
-    def submission(self) -> Submission:
+    def submission(self) -> capture.Submission:
         conf = self._operator._conf or {}
         return capture.Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))
 
-    def spark(self) -> SparkSubmit:
+    def spark(self) -> capture.SparkSubmit:
         sql = len(str(self._operator.sql or ""))
         return capture.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
 
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         self._operator._hook, self._operator._handed_over = None, file

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_spark_datahub.capture import SparkApplication, SparkSubmit, Submission
-    from airflow_provider_spark_datahub.task import Launcher
 
 
 class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperator):
@@ -37,7 +34,7 @@ class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperat
             lineage.guarded("reconnecting", lambda: attempt.reconnect_to(int(pod.metadata.labels["try_number"])))
         return pod
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         return _KubernetesLauncher(self, context)
 
 
@@ -49,13 +46,13 @@ class _KubernetesLauncher(SubmissionLauncher):
         self._body: dict[str, Any] = operator.template_body
 
     @property
-    def _application(self) -> SparkApplication:
+    def _application(self) -> capture.SparkApplication:
         return capture.SparkApplication(self._body["spark"])
 
-    def submission(self) -> Submission:
+    def submission(self) -> capture.Submission:
         return self._application.submission
 
-    def spark(self) -> SparkSubmit:
+    def spark(self) -> capture.SparkSubmit:
         application = self._application
         return capture.SparkSubmit(
             binary=None,
@@ -76,6 +73,6 @@ class _KubernetesLauncher(SubmissionLauncher):
         create: Callable[[], str] = self._operator.create_job_name
         return create().rpartition("-")[0]
 
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         body = {**self._body, "spark": self._application.with_submission(submission)}
         return self.swapped(application_file=None, template_spec=body)

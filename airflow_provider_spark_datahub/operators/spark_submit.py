@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.capture import SparkSubmit, Submission
-    from airflow_provider_spark_datahub.task import Launcher
 
 _OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")
 """Arguments that may be long."""
@@ -31,7 +29,7 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
     It takes the arguments of ``SparkSubmitOperator`` and of :class:`SparkLineageOperator`.
     """
 
-    def _launcher(self, context: Context) -> Launcher:
+    def _launcher(self, context: Context) -> task.Launcher:
         return _SubmitLauncher(self, context)
 
     def _get_hook(self) -> Any:
@@ -45,7 +43,7 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
 class _SubmitLauncher(SubmissionLauncher):
     """Launcher of an operator that submits through ``SparkSubmitHook``."""
 
-    def submission(self) -> Submission:
+    def submission(self) -> capture.Submission:
         """Return what the operator submits without lineage."""
         operator = self._operator
         return capture.Submission(
@@ -59,7 +57,7 @@ class _SubmitLauncher(SubmissionLauncher):
             application=operator.application,
         )
 
-    def spark(self) -> SparkSubmit:
+    def spark(self) -> capture.SparkSubmit:
         """Return the spark-submit that will run, from the operator's arguments and its Spark connection."""
         operator = self._operator
         extra = connection_extra(operator._conn_id)
@@ -76,7 +74,7 @@ class _SubmitLauncher(SubmissionLauncher):
         """Whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
         return getattr(self._operator._hook, self.process, None) is not None
 
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
+    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         """Give the operator the submission's values for one submit."""
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()

@@ -31,17 +31,7 @@ from airflow_provider_spark_datahub.printable import printable
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_spark_datahub.conversion import JobLineage
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.task import (
-        AttemptEnd,
-        AttemptLineage,
-        EndedAttempt,
-        Launcher,
-        LineageReport,
-        RunningAttempt,
-        SucceededAttempt,
-    )
 
 T = TypeVar("T")
 AirflowState = Literal["success", "failed", "skipped"]
@@ -85,10 +75,10 @@ class TaskLineage:
         self,
         context: Context,
         find_options: Callable[[], Mapping[str, Any]],
-        find_launcher: Callable[[], Launcher],
+        find_launcher: Callable[[], task.Launcher],
         log: Any,
         *,
-        before: Sequence[JobLineage] | None = None,
+        before: Sequence[conversion.JobLineage] | None = None,
         by_policy: bool = False,
     ) -> None:
         self._context = context
@@ -98,11 +88,11 @@ class TaskLineage:
         self._log = log
         self._before = before
         self._airflow: hooks.AttemptContext | None = None
-        self._launcher: Launcher | None = None
+        self._launcher: task.Launcher | None = None
         self._problem: str | None = None
-        self._running: RunningAttempt | None = None
-        self.attempt: AttemptLineage | None = None
-        self.ended: EndedAttempt | None = None
+        self._running: task.RunningAttempt | None = None
+        self.attempt: task.AttemptLineage | None = None
+        self.ended: task.EndedAttempt | None = None
         self.killed_at: float | None = None
 
     def is_of(self, context: Context) -> bool:
@@ -218,7 +208,7 @@ class TaskLineage:
             return self._failed_result(error)
         return "SUCCESS" if state == "success" else "SKIPPED"
 
-    def _correct(self, ended: AttemptEnd, result: AttemptResult) -> None:
+    def _correct(self, ended: task.AttemptEnd, result: AttemptResult) -> None:
         if self.attempt is None or (result == "FAILURE" and self.killed_at is not None):
             # For a killed task, Airflow has been asked for the state already.
             return
@@ -254,7 +244,7 @@ class TaskLineage:
             report.failed, report.reason = True, report.reason or self._problem
             self.guarded("reporting", partial(self._report, report))
 
-    def _report(self, report: LineageReport) -> bool:
+    def _report(self, report: task.LineageReport) -> bool:
         if self._by_policy and not report.started_spark and report.is_complete:
             self._log.debug("The task started no Spark.")
             return True
@@ -278,12 +268,12 @@ class TaskLineage:
         self.guarded("counting", partial(self._count, report), costs_lineage=False)
         return True
 
-    def _count(self, report: LineageReport) -> None:
+    def _count(self, report: task.LineageReport) -> None:
 
         ti = self._context["ti"]
         hooks.count_attempt(report, ti.dag_id, ti.task_id)
 
-    def _next_step(self, report: LineageReport) -> str:
+    def _next_step(self, report: task.LineageReport) -> str:
         if self.attempt is None or report.outbox_entry is None:
             return "It is not in the outbox: clear the task to have it made again."
         emit = f"spark-datahub emit --outbox {shlex.quote(self.attempt.options.outbox_location)}"
@@ -335,7 +325,7 @@ class TaskLineage:
     # -- before the job
 
     @gc_paused()
-    def _prepare(self) -> SucceededAttempt | None:
+    def _prepare(self) -> task.SucceededAttempt | None:
         """Resolve the options.
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
@@ -373,12 +363,12 @@ class TaskLineage:
         threading.Thread(target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True).start()
         return launching
 
-    def _accompany(self, running: RunningAttempt) -> None:
+    def _accompany(self, running: task.RunningAttempt) -> None:
         self.guarded("announcing", running.announce, costs_lineage=False)
         self.guarded("following", running.follow, costs_lineage=False)
 
     def _with_listener(
-        self, attempt: AttemptLineage, airflow: hooks.AttemptContext
+        self, attempt: task.AttemptLineage, airflow: hooks.AttemptContext
     ) -> AbstractContextManager[None] | None:
         try:
             self._launcher = self._find_launcher()
@@ -402,7 +392,7 @@ class TaskLineage:
     def _end(
         self,
         result: AttemptResult,
-        succeeded: SucceededAttempt | None = None,
+        succeeded: task.SucceededAttempt | None = None,
         failure: str = "",
         *,
         submitted: bool = True,
@@ -422,14 +412,14 @@ class TaskLineage:
             self.remember(_LISTENER_FAILED, partial(self.attempt.earlier.leave_listener_failure, listener_failure))
         return reported
 
-    def _new_end(self, result: AttemptResult, failure: str = "") -> AttemptEnd:
+    def _new_end(self, result: AttemptResult, failure: str = "") -> task.AttemptEnd:
         seconds = self.attempt.options.timeout if self.attempt else _KILL_SECONDS
         if self.killed_at is not None:
             seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
 
-    def _emit_assets(self, attempt: AttemptLineage, ended: EndedAttempt) -> None:
+    def _emit_assets(self, attempt: task.AttemptLineage, ended: task.EndedAttempt) -> None:
 
         hooks.emit_assets(self._context, attempt.task_attempt.urn, ended.written, attempt.report)
 

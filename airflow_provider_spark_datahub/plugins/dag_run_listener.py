@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.printable import counted
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion import Proposal
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Manifest, Outbox
 
@@ -201,14 +200,14 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     _keeper().submit(partial(_guarded, f"Could not report the end of DAG run {run.run_id} to DataHub.", step))
 
 
-def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
+def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]) -> None:
     """Submit the ends of the stored DAG: the scheduler's has no links, which show lineage by policy."""
     from airflow.models.serialized_dag import SerializedDagModel
 
     _submit_ends(SerializedDagModel.get_dag(key.dag_id) or dag, key, proposals)
 
 
-def _submit_ends(dag: Any, key: AttemptKey, proposals: list[Proposal]) -> None:
+def _submit_ends(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]) -> None:
     """Submit the end of a DAG run for each connection of the DAG's tasks."""
     tasks: dict[str, list[str]] = {}
     for connection, task_id in _connections(dag):
@@ -246,7 +245,7 @@ class _End:
 
     connection: str
     key: AttemptKey
-    proposals: list[Proposal]
+    proposals: list[conversion.Proposal]
     task_ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -300,7 +299,7 @@ class _OutdatedEdges:
     :param records: of the earlier DAG runs.
     """
 
-    retractions: Sequence[Proposal] = ()
+    retractions: Sequence[conversion.Proposal] = ()
     records: Sequence[EdgeRecord] = ()
 
     @classmethod

@@ -24,20 +24,10 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, RedirectResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.visualization import (
-    Action,
-    AttemptRow,
-    Attempts,
-    Frame,
-    Graph,
-    build_graph,
-    page_policy,
-    read_asset,
-    render_page,
-)
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +162,8 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     filters = {"dag_id": ("all DAGs", dag_id, sorted(readable)), "state": ("all states", state, _WORST_FIRST)}
     notes = " ".join(note for note in (problem, more, drawn) if note)
     rows = [run.row(states.get(run.key, "")) for run in runs]
-    attempts = Attempts("Runs", columns, rows, more=notes, filters=filters)
-    return _page(graph, Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
+    attempts = visualization.Attempts("Runs", columns, rows, more=notes, filters=filters)
+    return _page(graph, visualization.Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
 
 
 def _may_look(request: Request, user: Any, dag_id: str) -> bool:
@@ -211,8 +201,8 @@ class _Run:
             self.outputs.update(reported.report.get("outputs") or ())
         self.reasons |= dict.fromkeys(_why(state, attempts))
 
-    def row(self, airflow_state: str) -> AttemptRow:
-        return AttemptRow(
+    def row(self, airflow_state: str) -> visualization.AttemptRow:
+        return visualization.AttemptRow(
             self.key,
             (airflow_state, self.state),
             f"{len(self.inputs)}\u00a0/\u00a0{len(self.outputs)}",
@@ -233,14 +223,14 @@ def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[st
     return tuple(reasons) if reasons and state != "unknown" else tuple(filter(None, [_WHY.get(state)]))
 
 
-def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[Graph | None, str]:
+def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[visualization.Graph | None, str]:
     """Return the lineage of a DAG's newest run with proposals in the outbox, and a sentence that names the run."""
     for run in runs[:_LOOKED_AT]:
         try:
             records = source.records(Scope(*run.key))
         except OSError:
             break
-        graph = build_graph(proposal for record in records for proposal in record.proposals)
+        graph = visualization.build_graph(proposal for record in records for proposal in record.proposals)
         if graph.jobs or graph.roots:
             return graph, f"The drawing is of {run.key[1]}."
     return None, ""
@@ -281,28 +271,30 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     records = source.records(scope)
     run = (scope.dag_id, scope.run_id)
     if not (reports or records or source.run_states([run])):
-        unknown = Attempts("Delivery", (), (), more=f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}.")
-        return _page(None, Frame(title, unknown), 404)
+        unknown = visualization.Attempts(
+            "Delivery", (), (), more=f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}."
+        )
+        return _page(None, visualization.Frame(title, unknown), 404)
     rows = [*_record_rows(records, reports, scope), *_report_rows(reports, records, source.settled(reports), scope)]
     query = _query(scope)
     states = {record.state for record in records}
     actions = []
     if may_edit := _may_edit(scope.dag_id, user):
         if states & {"pending", "unfinished"}:
-            actions.append(Action("Deliver now", f"deliver?{query}", "Delivering …"))
+            actions.append(visualization.Action("Deliver now", f"deliver?{query}", "Delivering …"))
         if "quarantined" in states:
-            actions.append(Action("Requeue", f"requeue?{query}", "Requeueing …"))
+            actions.append(visualization.Action("Requeue", f"requeue?{query}", "Requeueing …"))
     more = (
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
     columns = ("attempt", "lineage", "content", "reason", "when (UTC)")
-    attempts = Attempts("Delivery", columns, rows, actions, _token(user) if may_edit else "", more)
+    attempts = visualization.Attempts("Delivery", columns, rows, actions, _token(user) if may_edit else "", more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
-    graph = build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
+    graph = visualization.build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
     empty = _why_empty(reports, records)
     reached = f"reached?{query}&dataset="
-    return _page(graph, Frame(title, attempts, read_asset("actions.js"), empty, reached))
+    return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), empty, reached))
 
 
 def _show_reached(
@@ -311,7 +303,7 @@ def _show_reached(
     """Return the page of the task instances that read what a DAG run or task instance wrote into a dataset."""
     found, may_look = source.impact(scope, dataset), cache(partial(_may_look, request, user))
     rows = [
-        AttemptRow(
+        visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
             ("inferred from the times" if one.inferred else "read",),
             time=one.logical_ms,
@@ -324,8 +316,8 @@ def _show_reached(
     more = f"{found.sentence}." if found.downstream else "No task instance is known to have read what it wrote."
     more += f" You may not see {counted(hidden, 'other')}." if hidden else ""
     columns = ("DAG", "run", "task", "", "", "", "logical date (UTC)")
-    attempts = Attempts(f"Reached through {dataset}", columns, rows, more=more)
-    return _page(None, Frame(f"What {scope.run_id} reached", attempts))
+    attempts = visualization.Attempts(f"Reached through {dataset}", columns, rows, more=more)
+    return _page(None, visualization.Frame(f"What {scope.run_id} reached", attempts))
 
 
 def _may_edit(dag_id: str, user: Any) -> bool:
@@ -354,13 +346,15 @@ def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) 
     )
 
 
-def _record_rows(records: Iterable[AttemptRecord], reports: Iterable[TaskReport], scope: Scope) -> Iterator[AttemptRow]:
+def _record_rows(
+    records: Iterable[AttemptRecord], reports: Iterable[TaskReport], scope: Scope
+) -> Iterator[visualization.AttemptRow]:
     reported = {report.key.instance: report for report in reports if report.was_pending}
     for record in records:
         key, report = record.key, reported.get(record.key.instance)
         name = f"{_task_name(key.task_id, key.map_index)} try {key.try_number}" if key.task_id else "end of the DAG run"
         content = counted(record.count, "proposal") if record.state != "unfinished" else "events"
-        yield AttemptRow(
+        yield visualization.AttemptRow(
             (name,),
             (record.state,),
             f"{content} for {record.connection}",
@@ -372,7 +366,7 @@ def _record_rows(records: Iterable[AttemptRecord], reports: Iterable[TaskReport]
 
 def _report_rows(
     reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str], scope: Scope
-) -> Iterator[AttemptRow]:
+) -> Iterator[visualization.AttemptRow]:
     states: dict[str, set[str]] = {}
     failed = {record.key.instance for record in records if record.failure}
     for record in records:
@@ -394,7 +388,7 @@ def _report_rows(
         notes = tuple(str(note) for note in said if note)
         link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
         name = f"report of {_task_name(*task)}"
-        yield AttemptRow((name,), (state,), ", ".join(counts), notes, reported.created_ms, link)
+        yield visualization.AttemptRow((name,), (state,), ", ".join(counts), notes, reported.created_ms, link)
 
 
 def _task_name(task_id: str, map_index: int) -> str:
@@ -408,10 +402,10 @@ def _query(scope: Scope) -> str:
     return urlencode(parts)
 
 
-def _page(graph: Any, frame: Frame, status: int = 200) -> Response:
-    policy = f"{page_policy(frame)}; frame-ancestors 'self'"
+def _page(graph: Any, frame: visualization.Frame, status: int = 200) -> Response:
+    policy = f"{visualization.page_policy(frame)}; frame-ancestors 'self'"
     headers = {**_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"}
-    return Response(render_page(graph, frame=frame), status, headers, "text/html; charset=utf-8")
+    return Response(visualization.render_page(graph, frame=frame), status, headers, "text/html; charset=utf-8")
 
 
 def _download(scope: _ScopeDep, source: _SourceDep) -> Response:

@@ -10,14 +10,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Diagnostics
 from airflow_provider_spark_datahub.printable import counted
-from airflow_provider_spark_datahub.visualization.model import (
-    ColumnLineage,
-    EdgeEvidence,
-    EdgeQuery,
-    Graph,
-    GraphJob,
-    json_object,
-)
+from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, short_name
 
 _MOST_STEPS = 30
@@ -56,7 +49,7 @@ class _Edge:
     """
 
     job: str
-    evidence: EdgeEvidence | None
+    evidence: model.EdgeEvidence | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,7 @@ class Explanation:
     reasons: tuple[_Reason, ...] = ()
 
     @classmethod
-    def of(cls, graph: Graph, name: str, diagnostics: Diagnostics | None) -> Explanation:
+    def of(cls, graph: model.Graph, name: str, diagnostics: Diagnostics | None) -> Explanation:
         """Explain the dataset or column of this name.
 
         :param name: a URN, a dataset's name or an end of it, each also with ``.COLUMN``.
@@ -133,9 +126,9 @@ class Explanation:
             yield from _lines_of_evidence("read", reader, "  ")
         if self.reasons:
             yield "why there is no edge, or not more of one:" if self.chain.steps else "why there is no edge:"
-        queries: dict[tuple[str, str], list[EdgeQuery]] = {}
+        queries: dict[tuple[str, str], list[model.EdgeQuery]] = {}
         for reason in self.reasons:
-            named = [EdgeQuery(reason.query, reason.statement)] if reason.query else []
+            named = [model.EdgeQuery(reason.query, reason.statement)] if reason.query else []
             queries.setdefault((reason.reason, reason.rule), []).extend(named)
         for (text, rule), named in queries.items():
             sentence = f"{harmless(text)} ({_RULES}, {rule})"
@@ -145,7 +138,7 @@ class Explanation:
 
     def document(self) -> dict[str, Any]:
         """Return the explanation as JSON for other programs."""
-        document = asdict(self, dict_factory=json_object)
+        document = asdict(self, dict_factory=model.json_object)
         return {**document.pop("chain"), **document}
 
 
@@ -153,7 +146,7 @@ class Explanation:
 
 
 class _Names:
-    def __init__(self, graph: Graph, others: Iterable[str]) -> None:
+    def __init__(self, graph: model.Graph, others: Iterable[str]) -> None:
         self._columns: dict[str, dict[str, None]] = {urn: dict.fromkeys(types) for urn, types in graph.schemas.items()}
         for job in graph.jobs:
             for lineage in job.columns:
@@ -217,11 +210,11 @@ class _Names:
 class _Chains:
     """Chains of a graph. Each dataset or column is explained only once, so that every chain ends."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: model.Graph) -> None:
         self._seen: set[Column] = set()
         self._depth = 0
-        self._writers: dict[str, list[GraphJob]] = {}
-        self._columns: dict[Column, list[tuple[GraphJob, ColumnLineage]]] = {}
+        self._writers: dict[str, list[model.GraphJob]] = {}
+        self._columns: dict[Column, list[tuple[model.GraphJob, model.ColumnLineage]]] = {}
         for job in graph.distinct_jobs():
             for urn in job.outputs:
                 self._writers.setdefault(urn, []).append(job)
@@ -256,7 +249,7 @@ class _Chains:
             yield _Step(job.urn, evidence, sources, ", ".join(lineage.labels()))
 
 
-def _runs(evidence: EdgeEvidence | None) -> set[str]:
+def _runs(evidence: model.EdgeEvidence | None) -> set[str]:
     """Return the runs of the queries behind an edge."""
     return {query.run for query in evidence.queries} if evidence else set()
 
@@ -265,15 +258,19 @@ def _runs(evidence: EdgeEvidence | None) -> set[str]:
 _SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN"}
 
 
-def _of_column(evidence: EdgeEvidence | None, lineage: ColumnLineage) -> EdgeEvidence | None:
+def _of_column(evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage) -> model.EdgeEvidence | None:
     """Return the evidence of an edge, reduced to the queries whose statement wrote the column."""
     statement = lineage.query()
     sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
     source = sources[0] if sources else "EVENT" if evidence is None else evidence.source.partition(", ")[0]
     if evidence is None:
-        return EdgeEvidence(source, (EdgeQuery("", statement),) if statement else ()) if statement or sources else None
+        return (
+            model.EdgeEvidence(source, (model.EdgeQuery("", statement),) if statement else ())
+            if statement or sources
+            else None
+        )
     queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
-    return EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more_queries)
+    return model.EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more_queries)
 
 
 # -- reasons
@@ -327,7 +324,7 @@ def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> It
         yield f"{indent}  and {counted(edge.evidence.more_queries, 'more query')}"
 
 
-def _lines_of_queries(queries: Sequence[EdgeQuery], indent: str) -> Iterator[str]:
+def _lines_of_queries(queries: Sequence[model.EdgeQuery], indent: str) -> Iterator[str]:
     by_statement: dict[str, list[str]] = {}
     for query in queries:
         by_statement.setdefault(query.statement, []).append(query.run)

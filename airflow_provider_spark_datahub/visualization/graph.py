@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization.model import (
-    ColumnLineage,
-    EdgeEvidence,
-    Graph,
-    GraphJob,
-    RunKind,
-    RunNode,
-    RunStateEvent,
-)
+from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, last_part, plain_path
 
 _RUN = "dataProcessInstance"
@@ -37,7 +29,7 @@ _NO_QUERY_PARTS = 3  # parts that follow the transformation in a patch's path: d
 _PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
 
 
-def build_graph(proposals: Iterable[Proposal]) -> Graph:
+def build_graph(proposals: Iterable[Proposal]) -> model.Graph:
     """Build the graph of a set of proposals.
 
     The last ``UPSERT`` of an aspect replaces those before it. Run events add up, duplicates are dropped. A ``PATCH`` of
@@ -56,7 +48,7 @@ class _GraphBuilder:
         self.unread: Counter[str] = Counter()
         self.problems: list[str] = []
         self.latest: dict[str, dict[str, Mapping[str, Any]]] = {}
-        self.events: dict[str, dict[RunStateEvent, None]] = {}
+        self.events: dict[str, dict[model.RunStateEvent, None]] = {}
         self.edges: dict[str, _Edges] = {}
 
     def take(self, proposal: Proposal) -> None:
@@ -87,10 +79,10 @@ class _GraphBuilder:
             return False
         return True
 
-    def graph(self) -> Graph:
+    def graph(self) -> model.Graph:
         urns = dict.fromkeys([*self.latest, *self.events])
         runs = {urn: self._run(urn) for urn in urns if urn.startswith(f"urn:li:{_RUN}:")}
-        return Graph(
+        return model.Graph(
             roots=tuple(self._tree(runs)),
             jobs=tuple(self._job(urn, edges) for urn, edges in self.edges.items()),
             instances=self._instances(),
@@ -100,16 +92,16 @@ class _GraphBuilder:
             problems=tuple(self.problems),
         )
 
-    def _run(self, urn: str) -> RunNode:
+    def _run(self, urn: str) -> model.RunNode:
         aspects = self.latest.get(urn, {})
         properties = aspects.get(f"{_RUN}Properties", {})
         relationships = aspects.get(f"{_RUN}Relationships", {})
         created = properties.get("created")
         template = _text(relationships.get("parentTemplate"))
-        return RunNode(
+        return model.RunNode(
             urn=urn,
             name=_text(properties.get("name")) or last_part(urn),
-            kind=RunKind.of(template),
+            kind=model.RunKind.of(template),
             template=template,
             job_name=_text(self.latest.get(template or "", {}).get("dataJobInfo", {}).get("name")),
             parent=_text(relationships.get("parentInstance")),
@@ -133,7 +125,7 @@ class _GraphBuilder:
             self.problems.append(f"part of {urn} skipped: {error}")
             return []
 
-    def _job(self, urn: str, edges: _Edges) -> GraphJob:
+    def _job(self, urn: str, edges: _Edges) -> model.GraphJob:
         info = self.latest.get(urn, {}).get("dataJobInfo", {})
         job_id = JobParts.of(urn).job
         name = _text(info.get("name")) or (last_part(urn) if job_id is None else job_id)
@@ -143,14 +135,14 @@ class _GraphBuilder:
             if key.startswith(_STATEMENT)
         }
         columns = tuple(
-            ColumnLineage(output, tuple(inputs), transformation)
+            model.ColumnLineage(output, tuple(inputs), transformation)
             for (output, transformation), inputs in edges.columns.items()
         )
         inputs, outputs = (
-            {dataset: EdgeEvidence.of(properties, statements) for dataset, properties in side.items()}
+            {dataset: model.EdgeEvidence.of(properties, statements) for dataset, properties in side.items()}
             for side in (edges.inputs, edges.outputs)
         )
-        return GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
+        return model.GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
 
     def _instances(self) -> dict[str, str]:
         return {
@@ -169,7 +161,7 @@ class _GraphBuilder:
                 self.problems.append(f"schemaMetadata of {urn} skipped: {error}")
         return schemas
 
-    def _tree(self, runs: Mapping[str, RunNode]) -> list[RunNode]:
+    def _tree(self, runs: Mapping[str, model.RunNode]) -> list[model.RunNode]:
         """Put every run below its parent, and return the runs without one."""
         parents = {urn: run.parent for urn, run in runs.items() if run.parent is not None and run.parent in runs}
         for urn in _cut_points(parents):
@@ -200,7 +192,7 @@ def _cut_points(parents: Mapping[str, str]) -> list[str]:
     return cuts
 
 
-def _in_upstream_order(runs: Sequence[RunNode]) -> list[RunNode]:
+def _in_upstream_order(runs: Sequence[model.RunNode]) -> list[model.RunNode]:
     """Sort runs: upstream runs first, then by time; a cycle of upstream runs begins with its earliest run."""
     by_urn = {run.urn: run for run in runs}
     waits_for = {run.urn: {urn for urn in run.upstreams if urn in by_urn and urn != run.urn} for run in runs}
@@ -212,7 +204,7 @@ def _in_upstream_order(runs: Sequence[RunNode]) -> list[RunNode]:
     ready = [keys[urn] for urn, upstreams in waits_for.items() if not upstreams]
     stuck = sorted(keys.values())
     heapq.heapify(ready)
-    ordered: dict[str, RunNode] = {}
+    ordered: dict[str, model.RunNode] = {}
     while len(ordered) < len(runs):
         urn = heapq.heappop(ready)[-1] if ready else next(key[-1] for key in stuck if key[-1] not in ordered)
         if urn in ordered:
@@ -225,14 +217,14 @@ def _in_upstream_order(runs: Sequence[RunNode]) -> list[RunNode]:
     return list(ordered.values())
 
 
-def _run_event(aspect: Any) -> RunStateEvent:
+def _run_event(aspect: Any) -> model.RunStateEvent:
     event = _json_object(aspect, "the run event")
     time, status, result = _whole(event.get("timestampMillis")), event.get("status"), event.get("result")
     if time is None:
         raise _MalformedAspectError("timestampMillis is not an integer of 64 bits")
     if status not in _STATUSES:
         raise _MalformedAspectError(f"status is {str(status)[:40]!r}, not one of {', '.join(_STATUSES)}")
-    return RunStateEvent(
+    return model.RunStateEvent(
         time=time,
         status=status,
         attempt=_whole(event.get("attempt")),

@@ -10,17 +10,8 @@ from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
+from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.flow import Glyphs, Piece, cell_width, draw_flows
-from airflow_provider_spark_datahub.visualization.model import (
-    MOST_UPSTREAMS,
-    Attempt,
-    ColumnLineage,
-    Graph,
-    GraphJob,
-    RunKind,
-    RunNode,
-    TreeItem,
-)
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     ShortNames,
@@ -40,7 +31,7 @@ _LEAST_LABEL = 24
 _LONGEST_STATE = 12
 
 
-def render_terminal(graph: Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
+def render_terminal(graph: model.Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
     """Print the runs, the lineage of the jobs, and their column lineage.
 
     The output is plain ASCII unless the console is a terminal with UTF-8. Control characters in names are made visible,
@@ -67,7 +58,7 @@ def render_terminal(graph: Graph, console: Console, *, columns: bool = True, zon
 class _Page:
     """The console, with the names and glyphs that all sections share."""
 
-    def __init__(self, console: Console, width: int, graph: Graph) -> None:
+    def __init__(self, console: Console, width: int, graph: model.Graph) -> None:
         self.console = console
         self.width = width
         self.graph = graph
@@ -90,7 +81,7 @@ class _Page:
     def heading(self, title: str, note: str = "") -> None:
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
 
-    def lineage(self, jobs: Sequence[GraphJob]) -> None:
+    def lineage(self, jobs: Sequence[model.GraphJob]) -> None:
         """Print the flows of the jobs, and the full forms of shortened names."""
         named = [replace(job, name=harmless(job.name, self.encoding)) for job in jobs]
         marks = f"{self.glyphs.goes} goes on below, {self.glyphs.came} comes from above"
@@ -107,7 +98,7 @@ class _Page:
         for full, short in shortened.items():
             self.line([(short, "dim"), (" = ", "dim"), (full, "")])
 
-    def columns(self, jobs: Sequence[GraphJob]) -> None:
+    def columns(self, jobs: Sequence[model.GraphJob]) -> None:
         """Print a table of columns for each output dataset, all with the same widths, so that they read as one."""
         self.line([])
         self.heading("Columns")
@@ -149,7 +140,7 @@ class _Row:
     guide: str
     below: str
     label: tuple[Piece, ...]
-    attempt: Attempt | None = None
+    attempt: model.Attempt | None = None
 
 
 class _Runs:
@@ -181,7 +172,7 @@ class _Runs:
 
     def _rows(self) -> list[_Row]:
         rows: list[_Row] = []
-        waiting = [(TreeItem(root), "", "") for root in reversed(self.page.graph.roots)]
+        waiting = [(model.TreeItem(root), "", "") for root in reversed(self.page.graph.roots)]
         while waiting:
             item, guide, below = waiting.pop()
             children = item.children()
@@ -195,16 +186,16 @@ class _Runs:
                 waiting.append((child, below + turn, below + beside))
         return rows
 
-    def _label(self, run: RunNode) -> Iterable[Piece]:
+    def _label(self, run: model.RunNode) -> Iterable[Piece]:
         kind, name, note = self.titles[run.urn]
         yield f"{kind} ", "dim"
-        yield name, "bold" if run.kind is not RunKind.APPLICATION_RUN else "bold green"
+        yield name, "bold" if run.kind is not model.RunKind.APPLICATION_RUN else "bold green"
         if note:
             yield f"  {note}", "dim"
         if run.inputs or run.outputs:
             yield f"  {len(run.inputs)} in, {len(run.outputs)} out", "dim"
         if run.upstreams:
-            shown, folded = run.upstreams[:MOST_UPSTREAMS], len(run.upstreams[MOST_UPSTREAMS:])
+            shown, folded = run.upstreams[: model.MOST_UPSTREAMS], len(run.upstreams[model.MOST_UPSTREAMS :])
             names = [self._upstream(urn) for urn in shown]
             more = [f"{self.glyphs.ellipsis} {folded} more"] if folded else []
             yield f"  {self.glyphs.back_arrow} {', '.join([*names, *more])}", "cyan"
@@ -225,11 +216,11 @@ class _Runs:
         others = label[after:].wrap(console, width - len(below), overflow="fold") if after < len(label) else ()
         return [Text.assemble((guide, "dim"), first), *(Text.assemble((below, "dim"), line) for line in others)]
 
-    def _state(self, attempt: Attempt) -> str:
+    def _state(self, attempt: model.Attempt) -> str:
         # UP_FOR_RETRY is the longest result of DataHub; a longer foreign one must not break the alignment.
         return harmless(attempt.state, self.page.encoding)[:_LONGEST_STATE]
 
-    def _facts(self, attempt: Attempt | None, pad: int) -> list[Piece]:
+    def _facts(self, attempt: model.Attempt | None, pad: int) -> list[Piece]:
         """Return the facts of an attempt, with so many blanks before them."""
         if attempt is None:
             return []
@@ -257,7 +248,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 def _column_rows(
-    lineages: Iterable[ColumnLineage], dataset: str, tails: Mapping[str, str], encoding: str
+    lineages: Iterable[model.ColumnLineage], dataset: str, tails: Mapping[str, str], encoding: str
 ) -> list[tuple[str, str, str]]:
     """Return the output columns of a dataset, each with its input columns and the transformation.
 
