@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostics
     from .events import DatasetId, EventError, as_object, event_without_secrets, parse_time_ms
     from .facets.run import DataInterval, RunType
-    from .history.changes import FEW_GREENS, MOST_COMPARED, Fingerprint, Use, changes_since
+    from .history.changes import (
+        FEW_GREENS,
+        MOST_COMPARED,
+        DailyTable,
+        Fingerprint,
+        Use,
+        changes_since,
+        folded,
+    )
     from .history.impact import Impact, Records, UnknownWriteError
     from .interruption import OutOfTimeError, time_limit
     from .proposals import Proposal, ProposalFormatError, json_lines

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .connection import ConnectionParts
     from .deadline import Deadline, run_with_deadline, step_at_leisure, step_in_time, watched_disks
     from .failure import OutageNotes
-    from .reconciliation import reconcile
+    from .reconciliation import Reconciliation, reconcile
     from .sink import CheckResult, CheckStatus, Delivery, OutboxItem, RawEvent, Rejection, Sink, SinkSettingsError
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, LineageSettings, split_dataset_urn
+from airflow_provider_spark_datahub.conversion import (
+    FEW_GREENS,
+    DailyTable,
+    DatasetId,
+    DatasetNamer,
+    LineageSettings,
+    folded,
+    split_dataset_urn,
+)
 
 _CATALOGS = frozenset({"hive", "glue", "iceberg", "delta-lake", "unity-catalog", "databricks", "presto-on-hive"})
 """Platforms under which ingestion sources describe one table of a metastore."""
@@ -30,11 +38,15 @@ class Reconciliation(NamedTuple):
     :param same: for each of ours, the one dataset that is the same table.
     :param ambiguous: for each of ours, several that may be.
     :param ghosts: those of ours that no other source describes, under any name.
+    :param daily: our tables with another path in each run, with all their ghosts, and why the path spec is wrong.
+    :param similar: how many datasets without description differ from one of ours only in digits, dates and UUIDs.
     """
 
     same: dict[str, str]
     ambiguous: dict[str, tuple[str, ...]]
-    ghosts: tuple[str, ...]
+    ghosts: list[str]
+    daily: list[tuple[DailyTable, str]]
+    similar: dict[str, int]
 
 
 class _Name(NamedTuple):
@@ -72,25 +84,38 @@ class _Name(NamedTuple):
         return self[:2] == other[:2] and enough and self.parts[-least:] == other.parts[-least:]
 
 
-def reconcile(ours: Iterable[str], held: Iterable[HeldDataset], settings: LineageSettings) -> Reconciliation:
+def reconcile(
+    ours: Iterable[str], held: Iterable[HeldDataset], settings: LineageSettings, daily: Iterable[DailyTable] = ()
+) -> Reconciliation:
     """Compare the URNs of our lineage with the datasets that DataHub has.
 
     :param settings: those that gave ours their names.
+    :param daily: tables that tasks write to another path in each run.
     """
+    ours, held = dict.fromkeys(ours), list(held)
     index = _Index(held, settings)
-    result = Reconciliation({}, {}, ())
-    ghosts = []
-    for urn in dict.fromkeys(ours):
-        if urn in index.described:
+    paths = dict.fromkeys(urn for urn in (*ours, *(dataset.urn for dataset in held)) if "/" in urn)
+    ghosts: dict[str, list[str]] = {}
+    for urn in paths.keys() - index.described:
+        ghosts.setdefault(folded(urn), []).append(urn)
+    result = Reconciliation({}, {}, [], [], {})
+    for name, table in {folded(table.urns[0]): table for table in daily}.items():
+        known = table._replace(urns=tuple(dict.fromkeys((*table.urns, *ghosts.pop(name, ())))))
+        result.daily.append((known, index.problem(known, paths)))
+    folds = {urn for table, _ in result.daily for urn in table.urns}
+    for urn in ours:
+        if urn in index.described or urn in folds:
             continue
         match tuple(dict.fromkeys(index.same_as(urn))):
             case ():
-                ghosts.append(urn)
+                result.ghosts.append(urn)
+                if (count := len(ghosts.pop(folded(urn), ()))) >= FEW_GREENS:
+                    result.similar[urn] = count
             case (other,):
                 result.same[urn] = other
             case several:
                 result.ambiguous[urn] = several
-    return result._replace(ghosts=tuple(ghosts))
+    return result
 
 
 class _Index:
@@ -112,6 +137,13 @@ class _Index:
             place = namer.urn(DatasetId(f"{scheme}://{authority}", slash + path)) if separator else None
             if place is not None:
                 self._by_place.setdefault(place.casefold(), []).append(dataset.urn)
+
+    def problem(self, table: DailyTable, paths: Iterable[str]) -> str:
+        """Return why a path spec would give wrong names; empty if it would not."""
+        if described := next((urn for urn in table.urns if urn in self.described), None):
+            return f"another source describes {described}"
+        other = next((urn for urn in paths if table.covers(urn)), None)
+        return f"it would rename {other}, too" if other else ""
 
     def same_as(self, urn: str) -> Iterator[str]:
         name = _Name.of(urn, self._schemas)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset, reconcile
 from tests.cases import cases
 from tests.cli.commands import run
+from tests.conversion.builders import Json, file, query, texts, whole_application
+from tests.delivery.outboxes import outbox_at
 from tests.oracles.gms import GmsStandIn
 
 
@@ -25,13 +32,13 @@ def described(*urns: str, location: str = "") -> list[HeldDataset]:
 @cases("cli")
 def test_a_table_is_found_under_its_other_name(ours: str, theirs: str) -> None:
     found = reconcile([ours], described(theirs, urn("other.table")), LineageSettings())
-    assert found == ({ours: theirs}, {}, ())
+    assert found[:3] == ({ours: theirs}, {}, [])
 
 
 @cases("cli")
 def test_another_table_is_not_taken_for_ours(ours: str, theirs: str) -> None:
     found = reconcile([ours], described(theirs), LineageSettings())
-    assert found == ({}, {}, (ours,))
+    assert found[:3] == ({}, {}, [ours])
 
 
 @pytest.mark.parametrize("platform", ["glue", "iceberg", "delta-lake"])
@@ -43,13 +50,13 @@ def test_a_table_behind_a_path_is_found_by_its_place(platform: str) -> None:
 
 def test_several_candidates_are_listed_and_none_is_chosen() -> None:
     ours, several = urn("shop.orders"), [urn("shop.orders", "glue"), urn("Shop.Orders", "iceberg")]
-    assert reconcile([ours], described(*several), LineageSettings()) == ({}, {ours: tuple(several)}, ())
+    assert reconcile([ours], described(*several), LineageSettings())[:3] == ({}, {ours: tuple(several)}, [])
 
 
 def test_what_another_source_describes_keeps_its_name_and_ghosts_are_no_candidates() -> None:
     ours, ghost = urn("shop.orders"), HeldDataset(urn("SHOP.ORDERS"), is_ghost=True)
-    assert reconcile([ours], [*described(ours, urn("shop.orders", "glue"))], LineageSettings()) == ({}, {}, ())
-    assert reconcile([ours], [ghost, HeldDataset(ours, is_ghost=True)], LineageSettings()) == ({}, {}, (ours,))
+    assert reconcile([ours], [*described(ours, urn("shop.orders", "glue"))], LineageSettings())[:3] == ({}, {}, [])
+    assert reconcile([ours], [ghost, HeldDataset(ours, is_ghost=True)], LineageSettings())[:3] == ({}, {}, [ours])
 
 
 def proposal(dataset: str, aspect: str, content: dict[str, object]) -> dict[str, object]:
@@ -84,6 +91,87 @@ def test_the_map_of_datahubs_datasets_names_them_in_the_next_conversion(
     after = run("convert", events, "--config", tmp_path / "map.json").stdout
     assert theirs in after
     assert ours not in after
+
+
+def a_path_a_day(histories: Histories, name: str, *, task: str = "build", also: str = "") -> list[str]:
+    """Keep the fingerprints of a task that wrote another path on each of three days; return the URNs."""
+    paths = [urn(name.format(day), "file") for day in (1, 2, 3)]
+    for day, path in enumerate(paths, 1):
+        outputs = {path: Use(), **({urn(also, "file"): Use()} if also else {})}
+        key = AttemptKey("shop", f"scheduled__{day}", task, -1, 1)
+        histories.write(Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9)
+    return paths
+
+
+def reconciled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *stored: Json, options: Sequence[object] = ()) -> Any:
+    """Return the map and the messages if DataHub has these aspects and our lineage is in the outbox."""
+    with GmsStandIn() as gms:
+        gms.stored += stored
+        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        result = run("reconcile", "--outbox", tmp_path, "--connection", "gms", *options)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), result.stderr
+
+
+def ghost(dataset: str) -> Json:
+    return proposal(dataset, "status", {"removed": False})
+
+
+def test_a_table_a_day_gets_one_path_spec_with_which_the_next_day_is_no_new_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = a_path_a_day(Histories(outbox_at(tmp_path).storage), "/lake/out/orders_2026112{}")
+    older = [urn(f"/lake/out/orders_202610{day}", "file") for day in range(10, 31)]
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps({"path_specs": {"file": {"a": ["/raw/{table}"], "b": {"env": "QA"}}}}))
+    found, said = reconciled(tmp_path, monkeypatch, *map(ghost, [*ours, *older]), options=["--config", before])
+    counts = "0 known by lineage alone, 1 table with another path in each run"
+    expected = [{"path_spec_list": ["/raw/{table}"]}, {"env": "QA"}, {"path_spec_list": ["/lake/{table}"]}]
+    assert found == {"dataset_urns": {}, "path_specs": {"file": expected}}
+    assert said.splitlines() == [
+        f'24 datasets such as {ours[2]}: path_specs={{"file": ["/lake/{{table}}"]}} makes them /lake/out',
+        f"3 datasets: 0 named otherwise in DataHub, 0 ambiguous, {counts}",
+    ]
+    (tmp_path / "map.json").write_text(json.dumps(found))
+    events = tmp_path / "events.ndjson"
+    events.write_bytes(b"\n".join(texts(whole_application(query(outputs=[file("/lake/out/orders_20261124")])))))
+    converted = run("convert", events, "--config", tmp_path / "map.json").stdout
+    assert urn("/lake/out", "file") in converted
+    assert "orders_2026" not in converted
+
+
+@pytest.mark.parametrize(
+    ("other", "task", "reason"),
+    [
+        ("/lake/raw/rates", "", f"it would rename {urn('/lake/raw/rates', 'file')}, too"),
+        ("/lake/out/orders_20261122", "", f"another source describes {urn('/lake/out/orders_20261122', 'file')}"),
+        ("", "/lake/out/returns_2026112{}", f"it would rename {urn('/lake/out/returns_20261123', 'file')}, too"),
+    ],
+)
+def test_a_path_spec_with_another_effect_is_listed_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, task: str, reason: str
+) -> None:
+    histories = Histories(outbox_at(tmp_path).storage)
+    a_path_a_day(histories, "/lake/out/orders_2026112{}")
+    if task:
+        a_path_a_day(histories, task, task="other")
+    content: Json = {"customProperties": {}, "tags": []}
+    held = [proposal(urn(other, "file"), "datasetProperties", content)] if other else []
+    found, said = reconciled(tmp_path, monkeypatch, *held)
+    assert found == {"dataset_urns": {}}
+    assert f"makes them /lake/out, but {reason}: left out\n" in said
+
+
+def test_datasets_that_differ_only_in_digits_are_counted_and_no_table_is_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One run wrote them: they may be parts of one table, or tables.
+    outputs = {urn(f"/lake/sensor_{number}", "file"): Use() for number in (1, 2)}
+    key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
+    Histories(outbox_at(tmp_path).storage).write(Fingerprint(key, 1, 2, True, outputs=outputs), max_age=1e9)
+    found, said = reconciled(tmp_path, monkeypatch, ghost(urn("/lake/sensor_3", "file")))
+    assert found == {"dataset_urns": {}}
+    assert f"3 datasets may be one: they differ from {next(iter(outputs))} only in digits, dates and UUIDs" in said
 
 
 def test_a_datahub_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,27 +178,54 @@ def test_columns_that_may_reach_an_output_without_an_edge_are_known_as_hidden() 
     assert second.hidden == (urn("file", "/lake/rates"),)
 
 
+def daily(day: int, place: str, *, task: str = "daily", inputs: Sequence[Json] = (), **options: Any) -> Fingerprint:
+    """Return the run of a task that writes a path: ``{0}`` in it is the number of the day, ``{1}`` the run's id."""
+    run_id = f"night-{'abcdefgh'[day]}"
+    scheme, _, path = place.format(day, run_id).partition("://")
+    bucket, _, key = path.partition("/")
+    namespace, name = (f"{scheme}://{bucket}", f"/{key}") if path else ("file", scheme.removeprefix("file:"))
+    job = only_job(whole_application(query(inputs=inputs, outputs=[dataset(namespace, name)])), **options)
+    start_ms = START_MS + day * DAY_MS
+    return Fingerprint.of(Fingerprint(AttemptKey("shop", run_id, task, -1, 1), start_ms, start_ms + 1, True), [job])
+
+
 @pytest.mark.parametrize(
     ("place", "spec", "made"),
     [
-        ("file:/lake/out/orders_2026112{}", {"file": ["/lake/{table}"]}, "/lake/out"),
-        ("s3://b/tmp/173241234{}/x", {"s3": ["s3://b/{table}"]}, "b/tmp"),
-        ("gs://b/out/01990000-0000-7000-8000-00000000000{}", {"gcs": ["gs://b/{table}"]}, "b/out"),
+        ("file:/lake/out/orders_2026112{0}", {"file": ["/lake/{table}"]}, "/lake/out"),
+        ("s3://b/tmp/173241234{0}/x", {"s3": ["s3://b/{table}"]}, "b/tmp"),
+        ("s3a://b/tmp/v173241234567{0}", {"s3": ["s3a://b/{table}"]}, "b/tmp"),
+        ("abfss://c@a.net/tmp/173241234{0}", {"abs": ["abfss://c@a.net/{table}"]}, "c@a.net/tmp"),
+        ("hdfs://nn/lake/tmp/173241234{0}", {"hdfs": ["/lake/{table}"]}, "/lake/tmp"),
+        ("gs://b/out/01990000-0000-7000-8000-00000000000{0}", {"gcs": ["gs://b/{table}"]}, "b/out"),
+        ("gs://b/out/0199000000007000800000000000a{0}{0}a", {"gcs": ["gs://b/{table}"]}, "b/out"),
+        ("gs://b/out/{1}/x", {"gcs": ["gs://b/{table}"]}, "b/out"),
     ],
 )
-def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(place: str, spec: Json, made: str) -> None:
-    def daily(day: int, **options: Any) -> Fingerprint:
-        scheme, _, path = place.format(day).partition("://")
-        namespace, name = (f"{scheme}://b", path[1:]) if path else ("file", place.format(day).removeprefix("file:"))
-        job = only_job(whole_application(query(outputs=[dataset(namespace, name)])), **options)
-        key = AttemptKey("shop", f"scheduled__{day}", "daily", -1, 1)
-        return Fingerprint.of(Fingerprint(key, START_MS + day * DAY_MS, START_MS + day * DAY_MS + 1, True), [job])
-
-    (line,) = words(changes_since(daily(3), [daily(2), daily(1)]))
+@pytest.mark.parametrize("instance", ["", "eu"])
+def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(
+    place: str, spec: Json, made: str, instance: str
+) -> None:
+    options: Json = {}
+    if instance:
+        options, made = {"dataset_platform_instance": instance}, f"{instance}.{made}"
+        spec = {name: {"path_spec_list": texts, "platform_instance": instance} for name, texts in spec.items()}
+    (line,) = words(changes_since(daily(3, place, **options), [daily(day, place, **options) for day in (2, 1)]))
     assert line.endswith(f"path_specs={json.dumps(spec)} makes them {made}")
-    assert changes_since(daily(3), [daily(2)]) == []
-    (one,) = {*daily(3, path_specs=spec).outputs, *daily(2, path_specs=spec).outputs}
+    assert changes_since(daily(3, place, **options), [daily(2, place, **options)]) == []
+    (one,) = {urn for day in (2, 3) for urn in daily(day, place, path_specs=spec, **options).outputs}
     assert one.split(",")[1] == made
+
+
+def test_a_path_spec_that_renames_another_dataset_says_so() -> None:
+    place, others = "file:/lake/out/orders_2026112{0}", [file("/lake/out"), file("/lake/raw"), file("/lake/raw/rates")]
+    (line,) = words(changes_since(*_last(daily(day, place, inputs=others) for day in (1, 2, 3))))
+    assert line.endswith("makes them /lake/out, and renames /lake/raw/rates")
+
+
+def _last(runs: Iterable[Fingerprint]) -> tuple[Fingerprint, list[Fingerprint]]:
+    *greens, now = runs
+    return now, greens[::-1]
 
 
 def test_a_fingerprint_has_scans_versions_and_whether_nothing_else_is_left() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.conversion.events import iso_instant
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
+    from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
     from airflow_provider_spark_datahub.conversion.runs.versions import JobUse
 
 MOST_COMPARED = 10
@@ -33,9 +34,9 @@ _FACTOR = 2
 """Counts may grow or fall by this factor beyond those of the latest green runs."""
 FEW_GREENS = 3
 """Green runs between which an input must have been written each time if its silence since is a change."""
-_SCHEMES = {"s3": "s3:", "gcs": "gs:"}
-"""Schemes of path specs by platform; names in DataHub have none."""
-_DAILY = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d+", re.IGNORECASE)
+_LEAST_FOLDERS = 2
+"""Parts of a path before its daily part: the root or the bucket, and the table."""
+_DAILY = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|\d+", re.IGNORECASE)
 
 
 class Use(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +47,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     :param scans: rows and bytes of each scan that read it; none if there are too many.
     :param start_ms: start of the first write, and :attr:`end_ms` the end of the last one; ``None`` if not known.
     :param replaces: it is a write after which the dataset holds nothing else.
+    :param scheme: text in front of a path's name in a path spec; :attr:`instance` is the one in its URN.
     """
 
     versions: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     start_ms: int | None = None
     end_ms: int | None = None
     replaces: bool = False
+    scheme: str = ""
+    instance: str = ""
 
     def plus(self, other: Use) -> Use:
         """Return the use of two datasets that count as one."""
@@ -65,7 +69,8 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
         ends = (ms for ms in (self.end_ms, other.end_ms) if ms is not None)
         replaces = self.replaces or other.replaces
         columns, scans = self.columns | other.columns, (*self.scans, *other.scans)
-        return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces)
+        places = self.scheme or other.scheme, self.instance or other.instance
+        return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces, *places)
 
 
 class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,9 +117,11 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         left = _MOST_COLUMNS
         for job in jobs:
             reads, writes = (job.uses.reads, job.uses.writes) if job.uses is not None else ({}, {})
-            for known, urns, uses in ((inputs, job.lineage.inputs, reads), (outputs, job.lineage.outputs, writes)):
-                for urn in urns:
+            for known, named, uses in ((inputs, job.lineage.inputs, reads), (outputs, job.lineage.outputs, writes)):
+                for urn, dataset in named.items():
                     use = _use(uses.get(urn), left, is_whole=UNCOUNTED not in job.diagnostics.gaps)
+                    if "/" in dataset.name.name:
+                        use = structs.replace(use, scheme=_scheme(dataset), instance=dataset.name.instance or "")
                     left -= len(use.columns)
                     known[urn] = known[urn].plus(use) if urn in known else use
             for operation in job.operations:
@@ -147,6 +154,12 @@ def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:
     known = dict(list(use.columns.items())[: max(0, columns)])
     scans = tuple((scan.rows, scan.size) for scan in use.scans) if is_whole and len(use.scans) <= _MOST_SCANS else ()
     return Use(versions, rows, size, known, scans, replaces=use.replaces)
+
+
+def _scheme(path: JobDataset) -> str:
+    """Return the text that a path spec has in front of a path's name in DataHub."""
+    scheme, mark, _ = path.ids[0].namespace.partition("://") if path.ids else ("", "", "")
+    return f"{scheme}://" if mark and (scheme == "file" or not path.name.name.startswith("/")) else ""
 
 
 def _code(job: JobLineage) -> dict[str, str]:
@@ -188,14 +201,79 @@ def _field(urn: str) -> tuple[str, str]:
 # -- what changed
 
 
-def folded(text: str) -> str:
-    """Return a name without what differs in each run: digits, dates and UUIDs."""
+def folded(text: str, run_id: str = "") -> str:
+    """Return a name without what differs in each run: digits, dates, UUIDs and the run's id."""
+    if run_id and run_id in text:
+        text = re.sub(rf"(?<![^\W_]){re.escape(run_id)}(?![^\W_])", "*", text)
     return _DAILY.sub("*", text)
 
 
 def dataset_name(urn: str) -> str:
     """Return a dataset's name in DataHub, for people."""
     return unquote(urn.split(",")[1]) if urn.count(",") > 1 else urn
+
+
+class DailyTable(NamedTuple):
+    """Table with another path in each run, and the path spec that makes one dataset of these paths.
+
+    :param urns: of the paths, the latest first.
+    :param name: of the one dataset in DataHub.
+    """
+
+    urns: tuple[str, ...]
+    platform: str
+    spec: Mapping[str, Any]
+    name: str
+
+    @classmethod
+    def of(cls, urns: Sequence[str], scheme: str = "", instance: str = "") -> DailyTable | None:
+        """Return the table of paths that differ only by what differs in each run; ``None`` if no path spec fits."""
+        before = f"{instance}." if instance else ""
+        paths = [dataset_name(urn).removeprefix(before).split("/") for urn in urns]
+        place = next((place for place, names in enumerate(zip(*paths, strict=False)) if len({*names}) > 1), 0)
+        # The folder around what differs is the table's.
+        if place < _LEAST_FOLDERS or not (scheme or paths[0][0] == ""):
+            return None
+        spec: dict[str, Any] = {"path_spec_list": [f"{scheme}{'/'.join([*paths[0][: place - 1], '{table}'])}"]}
+        spec |= {"platform_instance": instance} if instance else {}
+        name = before + "/".join(paths[0][:place])
+        return cls(tuple(urns), urns[0].split(",")[0].rpartition(":")[2], spec, name)
+
+    @staticmethod
+    def of_tasks(runs: Iterable[Fingerprint]) -> Iterator[DailyTable]:
+        """Yield the tables of all tasks. :param runs: the newest first."""
+        tasks: dict[tuple[str, int], dict[str, Fingerprint]] = {}
+        for run in runs:
+            if run.succeeded:
+                tasks.setdefault((run.key.task, run.key.map_index), {}).setdefault(run.key.run_id, run)
+        for greens in tasks.values():
+            now, *earlier = greens.values()
+            yield from _of_daily_names(now, earlier[:MOST_COMPARED])
+
+    @property
+    def setting(self) -> str:
+        """The setting, and what it does."""
+        spec = self.spec if "platform_instance" in self.spec else self.spec["path_spec_list"]
+        return f"path_specs={json.dumps({self.platform: spec})} makes them {self.name}"
+
+    def covers(self, urn: str) -> bool:
+        """Return whether the path spec gives another dataset another name, too."""
+        if urn in self.urns or f":{self.platform}," not in urn:
+            return False
+        name = dataset_name(urn)
+        return name.startswith(f"{self.name.rpartition('/')[0]}/") and name.count("/") > self.name.count("/")
+
+
+def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[DailyTable]:
+    for urn, use in now.outputs.items():
+        name = folded(urn, now.key.run_id)
+        earlier = {
+            other: None for green in greens for other in green.outputs if folded(other, green.key.run_id) == name
+        }
+        if urn not in earlier and len(earlier) >= FEW_GREENS - 1 and "/" in urn:
+            table = DailyTable.of([urn, *earlier], use.scheme, use.instance)
+            if table is not None:
+                yield table
 
 
 class _Line(NamedTuple):
@@ -237,20 +315,21 @@ def changes_since(now: Fingerprint, greens: Sequence[Fingerprint], others: Itera
     return [f"since the green run of {since} UTC: {line.text}" for line in lines[:_MOST_LINES]]
 
 
-def _by_folded(uses: Mapping[str, Use]) -> _Uses:
+def _by_folded(run: Fingerprint, uses: Mapping[str, Use]) -> _Uses:
     found: _Uses = {}
     for urn, use in uses.items():
-        name, known = folded(urn), found.get(folded(urn))
+        known = found.get(name := folded(urn, run.key.run_id))
         found[name] = (folded(known[0]), known[1].plus(use)) if known else (dataset_name(urn), use)
     return found
 
 
 def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint]) -> Iterator[_Line]:
-    seen, known = _by_folded(now.inputs), [_by_folded(green.inputs) for green in greens]
+    seen, known = _by_folded(now, now.inputs), [_by_folded(green, green.inputs) for green in greens]
     writes: dict[str, list[_Write]] = {}
     for record in sorted(others, key=lambda record: record.end_ms):
         for urn, made in record.outputs.items():
-            writes.setdefault(folded(urn), []).append(_Write(made.end_ms or record.end_ms, record.key.task, made))
+            name = folded(urn, record.key.run_id)
+            writes.setdefault(name, []).append(_Write(made.end_ms or record.end_ms, record.key.task, made))
     yield from _of_names("reads", seen, known, complete=now.succeeded)
     for name, (subject, was) in known[0].items():
         use, written = seen[name][1] if name in seen else None, writes.get(name, [])
@@ -267,31 +346,17 @@ def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable
 
 
 def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
-    seen, known = _by_folded(now.outputs), [_by_folded(green.outputs) for green in greens]
-    yield from _of_daily_names(now, greens)
+    seen, known = _by_folded(now, now.outputs), [_by_folded(green, green.outputs) for green in greens]
+    for table in islice(_of_daily_names(now, greens), 1):
+        also = next((f", and renames {dataset_name(urn)}" for urn in now.datasets if table.covers(urn)), "")
+        text = f"writes another dataset in each run, now {dataset_name(table.urns[0])}: {table.setting}{also}"
+        yield _Line(7, text)
     yield from _of_names("writes", seen, known, complete=True)
     for name, (subject, was) in known[0].items():
         if name in seen:
             use = seen[name][1]
             yield from _of_columns(subject, was, use, None)
             yield from _of_counts("writes", subject, use, [uses[name][1] for uses in known if name in uses], now)
-
-
-def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
-    """Yield the setting that makes one dataset of paths that differ in each run."""
-    for urn in now.outputs:
-        earlier = {other for green in greens for other in green.outputs if folded(other) == folded(urn)}
-        if urn in earlier or len(earlier) < FEW_GREENS - 1 or "/" not in (name := dataset_name(urn)):
-            continue
-        folders = [dataset_name(other).split("/") for other in (urn, *earlier)]
-        place = next(place for place, names in enumerate(zip(*folders, strict=True)) if len(set(names)) > 1)
-        platform = urn.split(",")[0].rpartition(":")[2]
-        if place > 1 and (name.startswith("/") or platform in _SCHEMES):
-            scheme = [] if name.startswith("/") else [_SCHEMES[platform], ""]
-            spec = json.dumps({platform: ["/".join([*scheme, *folders[0][: place - 1], "{table}"])]})
-            one = "/".join(folders[0][:place])
-            yield _Line(7, f"writes another dataset in each run, now {name}: path_specs={spec} makes them {one}")
-            return
 
 
 def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool) -> Iterator[_Line]:
@@ -326,7 +391,7 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 
 def _used_columns(green: Fingerprint, name: str) -> frozenset[str]:
     """Return the columns of an input that a run needed, in lower case: all that it had if they are not known."""
-    urns, datasets = [urn for urn in green.inputs if folded(urn) == name], green.datasets
+    urns, datasets = [urn for urn in green.inputs if folded(urn, green.key.run_id) == name], green.datasets
     if green.edges and not set(urns) & set(green.hidden):
         return frozenset(
             used.lower() for _, source, pairs in green.edges if datasets[source] in urns for _, used in pairs
