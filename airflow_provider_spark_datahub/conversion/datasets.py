@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -75,6 +75,8 @@ class Symlinks:
     """Tables behind paths, collected over a whole application before any dataset is named (Deviation 12)."""
 
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
+    # How well events describe each: 2 if they know the format, 1 if only that Hive has it.
+    _depths: dict[DatasetId, int] = field(default_factory=dict)
 
     def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> bool:
         """Remember the table in a dataset's ``symlinks`` facet; a branch of an Iceberg table counts as the table.
@@ -86,7 +88,8 @@ class Symlinks:
         table = facets.once(_table)
         if table is None:
             return True
-        platform, place = _catalog_platform(table.namespace, facets, settings), _place(table.namespace, settings)
+        kinds, place = _kinds(facets), _place(table.namespace, settings)
+        platform = _catalog_platform(table.namespace, kinds, settings)
         # Tables of several accounts may have the same name.
         table = DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
         selector = ""
@@ -95,11 +98,12 @@ class Symlinks:
             if not selector and table.name.endswith(".changes") and facets.once(_is_changelog):
                 name, selector = table.name.removesuffix(".changes"), "changes"
             table = table._replace(name=name)
-        known = self.by_dataset.get(dataset)
-        is_described = facets["catalog"] or facets["storage"]
-        if settings.catalog_platforms and known and known.name == table.name and not is_described:
+        known, before = self.by_dataset.get(dataset), self._depths.get(dataset, 1)
+        depth = 2 if {*kinds} - {"hive"} else bool(kinds)
+        if settings.catalog_platforms and known and known.name == table.name and depth < before:
             # OpenLineage describes a Delta table only where it is written.
             table = known
+        self._depths[dataset] = max(depth, before) if known else depth
         self.by_dataset[dataset] = table
         return selector.lower() not in METADATA_TABLES
 
@@ -118,16 +122,20 @@ def _table(facets: Facets) -> DatasetId | None:
     return table
 
 
-def _catalog_platform(namespace: str, facets: Facets, settings: LineageSettings) -> str:
+def _catalog_platform(namespace: str, kinds: Sequence[str], settings: LineageSettings) -> str:
     if namespace.startswith(_GLUE_PREFIXES):
         return "glue"
-    if settings.catalog_platforms:
-        catalog, storage = facets["catalog"], facets["storage"]
-        for described in (catalog.get("framework"), catalog.get("type"), storage.get("storageLayer")):
-            platform = settings.catalog_platforms.get(as_text(described).lower())
-            if platform:
-                return platform
-    return settings.catalog_platforms.get(OTHER_CATALOGS, "hive")
+    platforms = settings.catalog_platforms
+    return next(filter(None, map(platforms.get, (*kinds, OTHER_CATALOGS))), "hive")
+
+
+def _kinds(facets: Facets) -> list[str]:
+    """Return the names of a table's catalogue and format, as far as an event knows them."""
+    catalog = facets["catalog"]
+    kinds = (catalog.get("framework"), catalog.get("type"), facets["storage"].get("storageLayer"))
+    known = [as_text(kind).lower() for kind in kinds if kind]
+    # OpenLineage takes a Delta table that is read for any table of the metastore, but no other one has a version.
+    return ["delta", *known] if "version" in facets.facets and {*known} <= {"hive"} else known
 
 
 def _place(namespace: str, settings: LineageSettings) -> str:

@@ -133,12 +133,16 @@ def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
     named = {"symlinks": symlink("s3://warehouse", "db.orders")}
     described = named | {"catalog": {"framework": "delta"}, "storage": {"storageLayer": "delta"}}
     parquet = named | {"storage": {"storageLayer": "default"}}
-    delta = settings(catalog_platforms={"delta": "delta-lake"})
+    of_hive = named | {"catalog": {"framework": "hive", "type": "hive"}}
+    delta, hive = settings(catalog_platforms={"delta": "delta-lake"}), settings(catalog_platforms={"hive": "hive-1"})
     for events, options, platform in (
         ([described, named], delta, "delta-lake"),
         ([named, described], delta, "delta-lake"),
         ([described, parquet], delta, "hive"),  # made anew
         ([described, named], settings(), "hive"),
+        ([described, of_hive, named], delta, "delta-lake"),
+        ([of_hive, described], delta, "delta-lake"),
+        ([named, of_hive, named], hive, "hive-1"),
     ):
         symlinks, path = Symlinks(), DatasetId("file", "/wh/t")
         for facets in events:

@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     PlannedDatasets,
     RunState,
 )
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     Moment,
@@ -57,7 +57,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     dropped_database,
     queries_with_parts,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
@@ -108,6 +108,11 @@ def merge_logs(
     logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
     merged, unreported, of_logs = [], list[str](), dict[DatasetId, DatasetId]()
+    if delta := settings.catalog_platforms.get("delta"):
+        shown = {table for log in logs for table in delta_tables(log)}
+        symlinks = {
+            each: _of_format(table, delta, settings) if each in shown else table for each, table in symlinks.items()
+        }
     for application in applications:
         log = logged.get(id(application))
         if log is None or not application.runs:
@@ -124,6 +129,13 @@ def merge_logs(
         of_logs |= own.by_dataset
     all_lost = [execution for lost in losses.values() for execution in lost]
     return MergedLogs(merged, all_lost, tuple(unreported), {**of_logs, **symlinks})
+
+
+def _of_format(table: DatasetId, platform: str, settings: LineageSettings) -> DatasetId:
+    """Return a table on the platform of its format, if its events only say that a metastore has it."""
+    platforms, (own, separator, place) = settings.catalog_platforms, table.namespace.partition("://")
+    is_of_hive = own in (platforms.get(OTHER_CATALOGS, "hive"), platforms.get("hive"))
+    return table._replace(namespace=f"{platform}{separator}{place}") if is_of_hive else table
 
 
 def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
@@ -171,7 +183,7 @@ class _Merge:
         self._symlinks = symlinks
         self._lost = lost
         self._places_of_lost = {execution.id: place for place, execution in enumerate(lost or ())}
-        self._names = PlanNames(logged, application.runs, symlinks.by_dataset)
+        self._names = PlanNames(logged, application.runs, symlinks.by_dataset, settings.catalog_platforms)
         self._namer = DatasetNamer(settings, dict(symlinks.by_dataset))
         self._columns = ReportedColumns(self._names, self._namer)
         self._events, self._fold = LogEvents(logged, self._names), Fold(settings, symlinks)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -26,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 )
 from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
@@ -85,6 +87,7 @@ class PlanNames:
 
     :param runs: the application's runs by its events, if it has events.
     :param symlinks: tables behind paths, by these events.
+    :param formats: the setting ``catalog_platforms``.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class PlanNames:
         logged: LoggedApplication,
         runs: Sequence[RunState] = (),
         symlinks: Mapping[DatasetId, DatasetId] | None = None,
+        formats: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._logged = logged
         self._default_fs, self._properties = logged.default_fs, logged.properties
@@ -100,9 +104,13 @@ class PlanNames:
             item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
         ]
         tables = (symlinks or {}).values()
-        self._platforms = {table.namespace for table in tables}
+        platforms = {table.namespace for table in tables}
+        of_formats = {platform for kind, platform in formats.items() if kind not in (OTHER_CATALOGS, "hive")}
+        # A format's platform is not that of the other tables in a catalogue. In Glue, there is no other platform.
+        self._platforms = {platform for platform in platforms if platform.partition("://")[0] not in of_formats}
+        self._formats = () if any(platform.startswith("glue") for platform in self._platforms) else formats
         # The same name on two platforms does not show which of them a plan means.
-        self._reported_tables = {table.name: table for table in tables} if len(self._platforms) == 1 else {}
+        self._reported_tables = {table.name: table for table in tables} if len(platforms) == 1 else {}
         self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
 
     def id_of(self, named: PlanDataset) -> DatasetId | None:
@@ -201,7 +209,7 @@ class PlanNames:
         warehouse = _warehouse_of(named.table, path)
         if not (self._metastore or warehouse):
             return NamedDataset(location)
-        if self._platforms and location not in self._reported:
+        if self._platforms and location not in self._reported and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
             return NamedDataset(location, table=dataset_id(platform, named.table)) if not others else None
@@ -223,9 +231,7 @@ class PlanNames:
 
     @cached_property
     def _delta_tables(self) -> set[DatasetId | str]:
-        plans = [execution.plan for execution in self._logged.executions.values() if "elta" in execution.plan]
-        paths = {location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)}
-        return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
+        return delta_tables(self._logged)
 
     def _uri(self, warehouse: str) -> str:
         dataset = location_of(warehouse, self._default_fs)
@@ -235,6 +241,13 @@ class PlanNames:
 def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> NamedDataset:
     facets = {"symlinks": {"identifiers": [{"namespace": catalog, "name": table, "type": "TABLE"}]}}
     return NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
+
+
+def delta_tables(logged: LoggedApplication) -> set[DatasetId | str]:
+    """Return the locations of the Delta tables that plans show, and the names of those that they create."""
+    plans = [execution.plan for execution in logged.executions.values() if "elta" in execution.plan]
+    paths = {location_of(path, logged.default_fs) for plan in plans for path in _delta_paths(plan)}
+    return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
 
 
 def _delta_paths(plan: str) -> Iterator[str]:
