@@ -101,13 +101,11 @@ class Injection:
     """Result of :func:`inject`.
 
     :param users_parent: the user's own parent run is kept; the application is not below the task run.
-    :param users_transport: the user's own transport gets the events as well.
     :param secrets: credentials of the user's transport that move onto the command line: mask them in logs.
     """
 
     submission: Submission
     users_parent: bool
-    users_transport: bool
     secrets: tuple[str, ...] = ()
 
 
@@ -158,7 +156,6 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     return Injection(
         submission=injected,
         users_parent=users_parent,
-        users_transport=transport[f"{_TRANSPORT}type"] == "composite",
         secrets=tuple(value for name, value in transport.items() if SECRET_NAME.search(name.rpartition(".")[2])),
     )
 

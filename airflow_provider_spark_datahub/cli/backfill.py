@@ -100,7 +100,6 @@ def backfill(
 
 
 def _opened(plan: BackfillPlan, connection: str | None, ages: list[str]) -> tuple[ResultFolder, BackfillPlan]:
-
     try:
         plan.archive_filter()
         folder = hooks.result_folder(plan.out, connection)
@@ -118,10 +117,8 @@ def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
         except OSError as error:
             console.fail(f"cannot run {cluster.binary}: {error.strerror or error}")
     if status:
-        console.fail(
-            f"{cluster.binary} ended with status {status}",
-            console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE,
-        )
+        ours = console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
+        console.fail(f"{cluster.binary} ended with status {status}", ours)
 
 
 def _report(folder: ResultFolder, as_json: bool) -> None:
@@ -150,7 +147,6 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
     if sink is None:
         console.fail(str(problem))
     sink.close()
-
     delivery = BackfillDelivery(
         folder,
         lambda: hooks.sink_of(connection),

@@ -44,9 +44,7 @@ def coverage(
     except ValueError:
         moment = None
     if not isinstance(moment, pendulum.DateTime):
-        console.fail(
-            f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h", console.EXIT_USAGE
-        )
+        console.fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h")
     dag_ids = set(dag) if dag else None
     try:
         with console.airflow_logs_to_stderr():

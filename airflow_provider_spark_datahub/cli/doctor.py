@@ -125,7 +125,6 @@ class _HealthChecks:
     @staticmethod
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
         """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
-
         try:
             options = hooks.configuration().resolve()
             enabled = hooks.configuration().is_enabled()
@@ -147,7 +146,6 @@ class _HealthChecks:
 
     def check_connection(self) -> Iterator[CheckResult]:
         """Check that the connection's sink answers and, with :attr:`write`, accepts a proposal."""
-
         name = self.connection or hooks.configuration().connection_id
         sink, problem = hooks.open_sink(name)
         if sink is None:
@@ -183,7 +181,6 @@ class _HealthChecks:
 
     def check_outbox(self) -> Iterator[CheckResult]:
         """Check that the outbox can be written, how full it is, and its entries."""
-
         try:
             outbox = hooks.configured_outbox(self.outbox)
             outbox.deadline = Deadline.after(_OUTBOX_SECONDS)

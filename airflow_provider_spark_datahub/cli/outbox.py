@@ -170,9 +170,7 @@ def requeue(
     """
     wanted = _entry_filter(dag, run, task, connection)
     if not (wanted or reason or everything):
-        console.fail(
-            "Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.", console.EXIT_USAGE
-        )
+        console.fail("Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.")
     with opened_outbox(outbox) as opened:
         entries = [
             entry

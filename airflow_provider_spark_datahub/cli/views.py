@@ -15,9 +15,7 @@ import typer
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.sources import read_sources
-from airflow_provider_spark_datahub.conversion import Diagnostics, LineageSettings
-
-# -- show
+from airflow_provider_spark_datahub.conversion import LineageSettings
 
 
 class _View(StrEnum):
@@ -84,10 +82,7 @@ def _view_of(output: Path | None) -> _View:
     view = _BY_SUFFIX.get(output.suffix.lower() if output else "")
     if view is None:
         known = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
-        console.fail(
-            f"--output {output}: no view has this suffix, want one of {known}, or name it with --format",
-            console.EXIT_USAGE,
-        )
+        console.fail(f"--output {output}: no view has this suffix, want one of {known}, or name it with --format")
     return view
 
 
@@ -100,9 +95,7 @@ def _time_zone(name: str | None) -> tzinfo:
     try:
         return get_local_timezone() if name == "local" else Timezone(name)
     except ValueError:
-        console.fail(
-            f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local", console.EXIT_USAGE
-        )
+        console.fail(f"--timezone {name}: unknown time zone, want one such as Europe/Berlin, UTC or local")
 
 
 def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: bool) -> str:
@@ -118,9 +111,6 @@ def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: boo
             f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html"
         )
     return visualization.render_mermaid(network)
-
-
-# -- explain
 
 
 def explain(
@@ -160,7 +150,10 @@ def explain(
     if not graph.read and not problems:
         console.say(f"Nothing to explain: {graph.why_nothing()}")
         return
-    explanation = _explanation(graph, name, diagnostics)
+    try:
+        explanation = visualization.Explanation.of(graph, name, diagnostics)
+    except visualization.UnknownNameError as error:
+        console.fail(str(error))
     if as_json:
         console.show_json(explanation.document())
     else:
@@ -169,15 +162,6 @@ def explain(
     if problems:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
-
-def _explanation(graph: visualization.Graph, name: str, diagnostics: Diagnostics | None) -> visualization.Explanation:
-    try:
-        return visualization.Explanation.of(graph, name, diagnostics)
-    except visualization.UnknownNameError as error:
-        console.fail(str(error))
-
-
-# -- diff
 
 _EXIT_DIFFERENT, _EXIT_TROUBLE = 1, 2  # those of the command diff
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}

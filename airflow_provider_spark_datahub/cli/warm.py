@@ -32,14 +32,12 @@ def warm(
 
     Exit status: 0 if the archives fit; 1 if one could not be written; 2 for wrong options.
     """
-    folder, setting = _configured(folder, openlineage_jar)
+    folder = folder or hooks.configuration().class_archives
+    setting = openlineage_jar or hooks.configuration().read("openlineage_jar") or capture.DEFAULT_OPENLINEAGE_JAR
     env = dict(os.environ)
     installation = capture.SparkInstallation.find(spark_binary, env)
     if installation is None:
-        console.fail(
-            f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit",
-            console.EXIT_USAGE,
-        )
+        console.fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit")
     try:
         jar = capture.SparkSubmit(spark_binary, env, True).choose_jar(setting, capture.Submission(), seconds=seconds)
     except capture.InjectionError as error:
@@ -78,11 +76,3 @@ def _written(
         archive = archives.build(installation, env, on_class_path, beside, seconds=seconds)
         size = Path(archive.path).stat().st_size / 2**20
         yield f"{archive.path} written ({what}): {size:.0f} MiB in {time.monotonic() - started:.0f} s"
-
-
-def _configured(folder: Path | None, openlineage_jar: str | None) -> tuple[Path, str]:
-    """Return the folder and the jar, from the options or else from Airflow's hooks.configuration."""
-    if folder is None or openlineage_jar is None:
-        folder = folder or hooks.configuration().class_archives
-        openlineage_jar = openlineage_jar or hooks.configuration().read("openlineage_jar")
-    return folder, openlineage_jar or capture.DEFAULT_OPENLINEAGE_JAR

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.models.dagrun import DagRun
@@ -155,7 +156,7 @@ class LineageSource:
             rows = session.execute(query.order_by(XComModel.timestamp.desc()).limit(most)).all()
         reports = []
         for dag_id, run_id, task_id, map_index, value, timestamp in rows:
-            report = XComModel.deserialize_value(_Stored(value))
+            report = XComModel.deserialize_value(SimpleNamespace(value=value))
             if isinstance(report, dict):
                 key = AttemptKey(dag_id, run_id, task_id, map_index, 0)
                 reports.append(TaskReport(key, report, round(timestamp.timestamp() * 1000)))
@@ -212,10 +213,3 @@ class LineageSource:
 
     def _outbox(self) -> Outbox:
         return configured_outbox()
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Row with the only attribute that ``XComModel.deserialize_value`` reads."""
-
-    value: Any

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 from airflow_provider_spark_datahub import hooks, task
 from airflow_provider_spark_datahub.operators import task_lineage
 from airflow_provider_spark_datahub.operators.links import LINKS
-from airflow_provider_spark_datahub.task import ARGUMENTS, problems_of
+from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS, problems_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
@@ -111,36 +111,16 @@ class SparkLineageOperator(BaseOperator):
     A subclass inherits from this class first and from the other operator second, and :meth:`_launcher` returns how
     the other operator starts Spark. It takes every argument of the other operator and behaves in the same way: whatever
     happens to the lineage, the task ends as it would end without. All further arguments are keyword-only and templated,
-    and have their defaults in the section ``[spark_datahub]`` of Airflow's configuration.
+    and have their defaults in the section ``[spark_datahub]`` of Airflow's configuration
+    (:data:`~airflow_provider_spark_datahub.task.options.OPTIONS` describes them). ``lineage`` may also be a dict or
+    :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
 
-    :param datahub_conn_id: connection to DataHub, of a type that begins with ``datahub-``.
-    :param openlineage_conn_id: connection of type ``openlineage`` to a backend that also gets the raw events.
-    :param lineage: settings of the converter: a dict, its JSON, or
-        :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
-    :param lineage_on_failure: effect on the task if Spark succeeded and its lineage was not delivered: ``warn`` (none;
-        the lineage stays in the outbox), ``retry`` (the next attempt, if there is one, only delivers) or ``fail`` (the
-        same, and without a next attempt the task fails).
-    :param events_location: absolute folder for the job's OpenLineage events, on the machine of the driver. If that is
-        not the worker, it must be on a disk that both share. Or an address in S3: ``s3://connection@bucket/prefix``.
-    :param outbox_location: folder, or URI in an object store (``s3://connection@bucket/key``), for lineage that is not
-        delivered yet.
-    :param lineage_timeout: seconds after Spark's end within which all lineage steps must finish.
-    :param emit_periodically: seconds between two deliveries while the job runs; 0 to deliver only at its end.
-    :param openlineage_jar: path, URI or Maven coordinate (with ``{scala}`` for Spark's Scala version) of
-        openlineage-spark, or ``provided`` if the cluster has it.
-    :param capture: sources of the lineage: ``auto``, OpenLineage's listener and Spark's own event log, or one of them
-        if the other cannot be had; ``listener``, OpenLineage's alone; ``event_log``, the log alone.
-    :param on_orphan: what happens to a ``spark-submit`` in client mode that an earlier attempt, whose task was killed,
-        left running on this machine: ``warn`` (the report names it) or ``kill`` (it is stopped before this job starts).
-    :param connect_events: event file of the Spark Connect server whose client the task is by ``SPARK_REMOTE``; for
-        operators of the Sparks below a task.
     :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
         ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
         templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``; or ``"partitions"``, which also
         gives the event of a declared outlet the partitions that the job wrote as partition keys, if the events name
         them (Airflow 3.3): such an event triggers only DAGs that are scheduled on partitions. ``False`` for no events
         even if the outlets have an alias. It is not templated by Jinja.
-    :param enabled: ``False`` to run the other operator without lineage.
     """
 
     lineage_fields: ClassVar[tuple[str, ...]] = ARGUMENTS
@@ -243,6 +223,11 @@ class SparkLineageOperator(BaseOperator):
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return the datasets of the Spark job of a failed attempt."""
         return self.get_openlineage_facets_on_complete(task_instance)
+
+
+SparkLineageOperator.__doc__ = f"{SparkLineageOperator.__doc__}\n" + "\n".join(
+    f"    :param {name}: {OPTIONS[name].meaning}" for name in ARGUMENTS
+)
 
 
 class ResumableLineageOperator(SparkLineageOperator):

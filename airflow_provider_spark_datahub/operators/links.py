@@ -5,7 +5,7 @@ Airflow calls :meth:`get_link` in the task's process when the task has ended, an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
@@ -17,22 +17,19 @@ class DatahubRunLink(BaseOperatorLink):
     """Link to the task run in DataHub; empty if the task has no lineage, or the address of DataHub's UI is unknown."""
 
     name = "DataHub run"
+    _urn: ClassVar = "urn"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 (Airflow's signature)
         """Return the address."""
         attempt = _attempt_of(operator)
-        return attempt.delivery.page_of(attempt.task_attempt.urn) if attempt else ""
+        return attempt.delivery.page_of(getattr(attempt.task_attempt, self._urn)) if attempt else ""
 
 
-class DatahubJobLink(BaseOperatorLink):
+class DatahubJobLink(DatahubRunLink):
     """Link to the task in DataHub, with the lineage of its runs; empty as :class:`DatahubRunLink` is."""
 
     name = "DataHub task"
-
-    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 (Airflow's signature)
-        """Return the address."""
-        attempt = _attempt_of(operator)
-        return attempt.delivery.page_of(attempt.task_attempt.job_urn) if attempt else ""
+    _urn = "job_urn"
 
 
 class LineagePageLink(BaseOperatorLink):
@@ -44,7 +41,6 @@ class LineagePageLink(BaseOperatorLink):
         """Return the address, relative to Airflow's UI if Airflow does not know its own."""
         if _attempt_of(operator) is None:
             return ""
-
         scope = {name: getattr(ti_key, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
         return f"{hooks.page_url('spark-datahub', 'task') or '/spark-datahub/task'}?{urlencode(scope)}"
 

@@ -264,14 +264,10 @@ class TaskLineage:
             self._log.warning("Lineage: %s", printable(line))
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
-        self._context["ti"].xcom_push(key=task.XCOM_KEY, value=report.to_obj())
-        self.guarded("counting", partial(self._count, report), costs_lineage=False)
-        return True
-
-    def _count(self, report: task.LineageReport) -> None:
-
         ti = self._context["ti"]
-        hooks.count_attempt(report, ti.dag_id, ti.task_id)
+        ti.xcom_push(key=task.XCOM_KEY, value=report.to_obj())
+        self.guarded("counting", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), costs_lineage=False)
+        return True
 
     def _next_step(self, report: task.LineageReport) -> str:
         if self.attempt is None or report.outbox_entry is None:
@@ -330,7 +326,6 @@ class TaskLineage:
 
         :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
         """
-
         configured = hooks.configuration()
         given = dict(self._find_options())
         if not configured.is_enabled(given.get("enabled")):
@@ -398,18 +393,19 @@ class TaskLineage:
         submitted: bool = True,
     ) -> bool:
         """Deliver the lineage of this attempt, or only that of an earlier one whose Spark job succeeded."""
-        if self.attempt is None:
+        if (attempt := self.attempt) is None:
             return False
         end = replace(self._new_end(result, failure), submitted=submitted)
-        ended = self.ended = task.EndedAttempt(self.attempt, end, self._running)
+        ended = self.ended = task.EndedAttempt(attempt, end, self._running)
         report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
         self.guarded("comparing", ended.compare, costs_lineage=False)
         if result == "SUCCESS":
-            self.guarded("emitting assets of", partial(self._emit_assets, self.attempt, ended))
+            urn, given = attempt.task_attempt.urn, attempt.report
+            self.guarded("emitting assets of", lambda: hooks.emit_assets(self._context, urn, ended.written, given))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
-        if failure and (listener_failure := self.attempt.listener_failure):
-            self.remember(_LISTENER_FAILED, partial(self.attempt.earlier.leave_listener_failure, listener_failure))
+        if failure and (listener_failure := attempt.listener_failure):
+            self.remember(_LISTENER_FAILED, partial(attempt.earlier.leave_listener_failure, listener_failure))
         return reported
 
     def _new_end(self, result: AttemptResult, failure: str = "") -> task.AttemptEnd:
@@ -418,10 +414,6 @@ class TaskLineage:
             seconds = min(seconds, max(0.0, self.killed_at + _KILL_SECONDS - time.monotonic()))
         spark_succeeded = result == "SUCCESS" and self.killed_at is None
         return task.AttemptEnd(spark_succeeded, result, round(time.time() * 1000), seconds, failure)
-
-    def _emit_assets(self, attempt: task.AttemptLineage, ended: task.EndedAttempt) -> None:
-
-        hooks.emit_assets(self._context, attempt.task_attempt.urn, ended.written, attempt.report)
 
     def _failed_result(self, failure: object) -> AttemptResult:
         if isinstance(failure, AirflowSkipException):

@@ -220,14 +220,12 @@ def _submit_ends(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]
 
 def _submit(end: _End) -> None:
     """Queue an end for the threads that put it into the outbox and deliver it."""
-
     keep = partial(_keep, end, hooks.configured_outbox, _deliveries())
     _keeper().submit(partial(_guarded, f"Could not report {end} to DataHub.", keep))
 
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
     """Yield connection and id of each lineage task of the DAG; not if the connection is a template or expanded."""
-
     configured = hooks.configuration()
     for operator in filter(partial(hooks.lineage_is_on, dag), dag.tasks):
         connection = hooks.lineage_option(dag, operator, "datahub_conn_id") or configured.connection_id

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, cast
@@ -138,7 +138,7 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     if request.query_params.get("state") in _WORST_FIRST:
         state = request.query_params["state"]
     wanted = {dag_id} if dag_id else readable
-    may_look = cache(partial(_may_look, request, user))
+    may_look = cache(partial(_may, _looks, user))
     reports = source.reports(wanted, most=10 * _MOST_RUNS)
     records, settled, problem = [], set[str](), ""
     try:
@@ -166,10 +166,11 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     return _page(graph, visualization.Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
 
 
-def _may_look(request: Request, user: Any, dag_id: str) -> bool:
-    """Return whether a user may see a DAG's lineage at an address that names the DAG."""
+def _may(check: Callable[[Request, Any], None], user: Any, dag_id: str) -> bool:
+    """Return whether a check of Airflow's lets a user see or edit a DAG, as at an address that names the DAG."""
+    query = urlencode({"dag_id": dag_id}).encode()
     try:
-        _looks(Request({**request.scope, "query_string": urlencode({"dag_id": dag_id}).encode()}), user)
+        check(Request({"type": "http", "query_string": query, "path_params": {}}), user)
     except HTTPException:
         return False
     return True
@@ -279,7 +280,7 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     query = _query(scope)
     states = {record.state for record in records}
     actions = []
-    if may_edit := _may_edit(scope.dag_id, user):
+    if may_edit := _may(_edits, user, scope.dag_id):
         if states & {"pending", "unfinished"}:
             actions.append(visualization.Action("Deliver now", f"deliver?{query}", "Delivering …"))
         if "quarantined" in states:
@@ -297,11 +298,9 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), empty, reached))
 
 
-def _show_reached(
-    scope: _ScopeDep, request: Request, user: GetUserDep, source: _SourceDep, dataset: str = ""
-) -> Response:
+def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, dataset: str = "") -> Response:
     """Return the page of the task instances that read what a DAG run or task instance wrote into a dataset."""
-    found, may_look = source.impact(scope, dataset), cache(partial(_may_look, request, user))
+    found, may_look = source.impact(scope, dataset), cache(partial(_may, _looks, user))
     rows = [
         visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
@@ -318,15 +317,6 @@ def _show_reached(
     columns = ("DAG", "run", "task", "", "", "", "logical date (UTC)")
     attempts = visualization.Attempts(f"Reached through {dataset}", columns, rows, more=more)
     return _page(None, visualization.Frame(f"What {scope.run_id} reached", attempts))
-
-
-def _may_edit(dag_id: str, user: Any) -> bool:
-    request = Request({"type": "http", "query_string": urlencode({"dag_id": dag_id}).encode(), "path_params": {}})
-    try:
-        _edits(request, user)
-    except HTTPException:
-        return False
-    return True
 
 
 def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) -> str:

@@ -136,7 +136,6 @@ def _measures(of: type) -> tuple[int, int, int]:
 
 
 def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
-
     given = {name: hooks.lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
     rendered: dict[str, Any] = task.render_template(given, context)
     return rendered

@@ -329,7 +329,7 @@ class AttemptLineage:
                     raise
                 problem = error
         log.debug("The job runs without the OpenLineage listener: %s", problem or "capture is event_log")
-        return Injection(submission, users_parent=False, users_transport=False), problem
+        return Injection(submission, users_parent=False), problem
 
     def _with_listener(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]

@@ -12,17 +12,7 @@ from airflow_provider_spark_datahub.visualization.graph import build_graph
 from airflow_provider_spark_datahub.visualization.model import Graph, RunNode
 from airflow_provider_spark_datahub.visualization.names import short_name
 
-_SHOWN_BY_PARTS = frozenset(
-    {
-        "dataJobInputOutput",
-        "dataProcessInstanceInput",
-        "dataProcessInstanceOutput",
-        "dataProcessInstanceProperties",
-        "dataProcessInstanceRelationships",
-        "dataProcessInstanceRunEvent",
-        "schemaMetadata",
-    }
-)
+_SHOWN_BY_PARTS = ("dataJobInputOutput", "schemaMetadata")  # and all aspects of runs
 _RUN = "urn:li:dataProcessInstance:"
 _PROPERTIES_OF_A_RUN = ("appId", "attemptId", "endTime", "finishedAt", "startTime", "startedAt", "uiWebUrl")
 _VALUES_OF_A_RUN = ("created", "lastModified", "lastUpdatedTimestamp", "timestampMillis", "messageId")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
@@ -46,21 +46,20 @@ def read_asset(name: str) -> str:
     return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(encoding="utf-8")
 
 
-def template(name: str, /, **filters: Callable[..., object]) -> Template:
+def template(name: str, filters: Mapping[str, Callable[..., object]], **values: object) -> Template:
     """Return the template in a file of this package, which escapes every text."""
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
-    environment.filters |= {"harmless": harmless, **filters}
-    return environment.from_string(read_asset(name))
+    environment.filters |= {"harmless": harmless, "counted": counted, **filters}
+    return environment.from_string(read_asset(name), values)
 
 
 @cache
 def _drawing() -> Template:
-    drawing = template("network.svg", px="{:g}".format, counted=counted)
-    drawing.globals.update(margin=_MARGIN, line=_LINE, head=DATASET_HEIGHT, row=COLUMN_HEIGHT, states=_STATES)
-    drawing.globals.update(styles=Markup(read_asset("network.css")))
-    return drawing
+    sizes = {"margin": _MARGIN, "line": _LINE, "head": DATASET_HEIGHT, "row": COLUMN_HEIGHT}
+    styles = Markup(read_asset("network.css"))
+    return template("network.svg", {"px": "{:g}".format}, **sizes, states=_STATES, styles=styles)
 
 
 def render_svg(network: Network, *, inside_page: bool = False) -> str:
@@ -95,12 +94,9 @@ def _failures(network: Network, width: int) -> list[str]:
 
 def platform_colours(network: Network) -> dict[str, int]:
     """Return the number of each platform's colour, which is the same in every picture, in alphabetical order."""
-    return {platform: _colour(platform) for platform in sorted({box.platform for box in network.datasets} - {""})}
-
-
-def _colour(platform: str) -> int:
-    usual = _USUAL_PLATFORMS.index(platform) if platform in _USUAL_PLATFORMS else crc32(platform.encode())
-    return usual % _PLATFORM_COLOURS
+    usual = {platform: number for number, platform in enumerate(_USUAL_PLATFORMS)}
+    platforms = sorted({box.platform for box in network.datasets} - {""})
+    return {platform: usual.get(platform, crc32(platform.encode())) % _PLATFORM_COLOURS for platform in platforms}
 
 
 def _edges(network: Network) -> Iterator[tuple[str, str, str]]:

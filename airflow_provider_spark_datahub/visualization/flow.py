@@ -52,11 +52,6 @@ class Glyphs:
     goes: str
     came: str
 
-    @staticmethod
-    def of(*, fancy: bool) -> Glyphs:
-        """Return lines of Unicode, or else of plain ASCII."""
-        return _UNICODE if fancy else _ASCII
-
     def branch(self, *, last: bool) -> tuple[str, str]:
         """Return the tree's lines in front of an item, and those in front of the items below it."""
         turn = self.lines[_UP | _RIGHT if last else _UP | _DOWN | _RIGHT]
@@ -81,8 +76,8 @@ class Glyphs:
         return self.ellipsis + end
 
 
-_UNICODE = Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
-_ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
+UNICODE = Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
+ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
 
 
 @dataclass(slots=True)
@@ -565,17 +560,14 @@ class _Canvas:
     def rows(self) -> list[list[Piece]]:
         """Return the drawing row by row, with neighbours of the same style in one piece."""
         drawn: dict[int, dict[int, Piece]] = {}
-        for x, y in (*self._across, *self._down):
-            drawn.setdefault(y, {})[x] = (self.glyphs.lines[self._sides((x, y))], "dim")
+        for place in (*self._across, *self._down):
+            sides, down = self._across.get(place, 0), self._down.get(place, 0)
+            if down:  # if two lines cross without meeting, the horizontal one passes behind
+                sides = down | (sides & self._joints.get(place, 0))
+            drawn.setdefault(place[1], {})[place[0]] = (self.glyphs.lines[sides], "dim")
         for (x, y), piece in self._texts.items():
             drawn.setdefault(y, {})[x] = piece
         return [_pieces(drawn.get(y, {})) for y in range(max(drawn, default=-1) + 1)]
-
-    def _sides(self, place: tuple[int, int]) -> int:
-        """Return the directions in which lines leave a place."""
-        across, down = self._across.get(place, 0), self._down.get(place, 0)
-        # If two lines cross without meeting, the horizontal one passes behind.
-        return down | (across & self._joints.get(place, 0)) if down else across
 
 
 def _pieces(row: Mapping[int, Piece]) -> list[Piece]:

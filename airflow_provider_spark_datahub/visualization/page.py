@@ -9,7 +9,7 @@ import base64
 import hashlib
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import cache, partial
@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, RunKind, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
@@ -30,13 +29,6 @@ from airflow_provider_spark_datahub.visualization.network import (
     build_network,
 )
 
-_SHOWN_PROBLEMS = 200
-_STATES = "SUCCESS FAILURE UP_FOR_RETRY RUNNING delivered quarantined pending unfinished success failed running"
-"""States with a style of their own: of runs, of lineage, and Airflow's."""
-_OPEN_TABLES = 6
-"""Tables are open at first if there are at most this many."""
-_MOST_JOBS = 6
-_LONGEST_STATE = 20
 _SHORT = 24
 _JOINT = re.compile(r"[./_,]+(?=.)")
 
@@ -154,19 +146,11 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
 
 @cache
 def _template() -> Template:
-    page = template(
-        "page.html",
-        counted=counted,
-        lines=harmless_lines,
-        name=_breakable,
-        first_of=_first_of,
-        quoted=partial(quote, safe="", errors="surrogatepass"),
-        duration=format_duration,
-    )
-    page.globals.update(known_states=_STATES.split(), longest_state=_LONGEST_STATE, link_of=_link)
-    page.globals.update(most_open=_OPEN_TABLES, most_problems=_SHOWN_PROBLEMS)
-    page.globals.update(most_upstreams=MOST_UPSTREAMS, most_jobs=_MOST_JOBS)
-    return page
+    filters: dict[str, Callable[..., object]] = {
+        "lines": harmless_lines, "name": _breakable, "first_of": _first_of, "duration": format_duration,
+        "quoted": partial(quote, safe="", errors="surrogatepass"),
+    }  # fmt: skip
+    return template("page.html", filters, link_of=_link, most_upstreams=MOST_UPSTREAMS)
 
 
 def page_policy(frame: Frame | None = None) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_provider_spark_datahub.visualization import model
-from airflow_provider_spark_datahub.visualization.flow import Glyphs, Piece, cell_width, draw_flows
+from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     ShortNames,
@@ -64,7 +64,7 @@ class _Page:
         self.graph = graph
         self.encoding = console.encoding
         fancy = console.is_terminal and self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-        self.glyphs = Glyphs.of(fancy=fancy)
+        self.glyphs = UNICODE if fancy else ASCII
         self.names = ShortNames(graph.instances, self.encoding)
 
     def line(self, pieces: Iterable[Piece | Text], *, wrap: bool = True) -> None:
@@ -73,10 +73,6 @@ class _Page:
         text.rstrip()
         overflow: OverflowMethod = "fold" if wrap else "crop"
         self.console.print(text, width=self.width, no_wrap=not wrap, overflow=overflow, highlight=False)
-
-    def lines(self, rows: Iterable[Sequence[Piece]]) -> None:
-        for row in rows:
-            self.line(row, wrap=False)
 
     def heading(self, title: str, note: str = "") -> None:
         self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
@@ -91,7 +87,8 @@ class _Page:
         for number, drawing in enumerate(drawings):
             if number:
                 self.line([])
-            self.lines(drawing.rows)
+            for row in drawing.rows:
+                self.line(row, wrap=False)
         shortened = {full: short for drawing in drawings for full, short in drawing.shortened.items()}
         if shortened:
             self.line([])
@@ -159,7 +156,7 @@ class _Runs:
         dated = page.width - fixed - len("YYYY-MM-DD HH:MM:SS")
         self.is_dated = dated >= _LEAST_LABEL
         room = dated if self.is_dated else page.width - fixed - len("HH:MM:SS")
-        with_attempt = [len(row.guide) + _width(row.label) for row in self.rows if row.attempt]
+        with_attempt = [len(row.guide) + Text.assemble(*row.label).cell_len for row in self.rows if row.attempt]
         self.room = max(min(room, max(with_attempt, default=0)), 8)
 
     def show(self) -> None:
@@ -232,10 +229,6 @@ class _Runs:
             (gap + format_duration(attempt.duration).rjust(self.duration), ""),
             (gap + format_time(attempt.started, self.zone, dated=self.is_dated), "dim"),
         ]
-
-
-def _width(pieces: Iterable[Piece]) -> int:
-    return sum(cell_width(text) for text, _ in pieces)
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, inject
-from airflow_provider_spark_datahub.capture.spark_installation import (
-    _read_properties,
-)
+from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, inject, spark_installation
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
@@ -29,7 +26,7 @@ def test_secrets_of_the_users_properties_move_into_the_file(tmp_path: Path) -> N
     shown, file = Submission(properties, base_file=base, replaceable=True).hand_over()
     assert shown == {name: value for name, (value, moves) in USERS.items() if not moves}
     assert file is not None
-    assert _read_properties(file.path) == {**moving, "spark.of.the.user": "u"}
+    assert spark_installation._read_properties(file.path) == {**moving, "spark.of.the.user": "u"}
     file.remove()
     # If Spark may read another file than this one, it must go on to do so.
     assert Submission(properties, base_file=base).hand_over() == (properties, None)
@@ -101,7 +98,7 @@ def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
     shown, file = submission.hand_over()
     assert shown == {"spark.public": "p"}
     assert file is not None
-    read = _read_properties(file.path)
+    read = spark_installation._read_properties(file.path)
     file.remove()
     assert read == {"spark.a": "b", "spark.last": "c", "spark.my value": value.strip()}
 

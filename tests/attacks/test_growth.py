@@ -14,25 +14,19 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import effects
-from airflow_provider_spark_datahub.conversion.runs.effects import (
-    with_effects,
-    with_whole_folders,
-)
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log import merge, reported_columns, streaming
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge, reported_columns, streaming
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     WrittenColumns,
@@ -88,13 +82,13 @@ def steps(call: Callable[[], object]) -> int:
 def refused(many: int) -> Callable[[], object]:
     wrote = [run(index, job="shop.insert.t", outputs=[path("t")], worked=True) for index in range(many)]
     created = [run(many + index, outputs=[path("t")]) for index in range(many)]
-    return lambda: with_effects(application([*wrote, *created]))
+    return lambda: effects.with_effects(application([*wrote, *created]))
 
 
 def spread(many: int) -> Callable[[], object]:
     failed = [run(index, job="shop.insert.t", outputs=[path("t")], failure="x") for index in range(many)]
     created = [run(many + index, outputs=[path("t")], worked=False) for index in range(many)]
-    return lambda: with_effects(application([*failed, *created]))
+    return lambda: effects.with_effects(application([*failed, *created]))
 
 
 def micro_batches(many: int) -> Callable[[], object]:
@@ -107,7 +101,7 @@ def micro_batches(many: int) -> Callable[[], object]:
         )
         for index in range(many)
     ]
-    return lambda: with_whole_folders(application(batches))
+    return lambda: effects.with_whole_folders(application(batches))
 
 
 def renamed(many: int) -> Callable[[], object]:
@@ -118,12 +112,12 @@ def renamed(many: int) -> Callable[[], object]:
 
 def models(many: int) -> Callable[[], object]:
     stages = [path(f"m{index}/stages/0_Scaler_0123456789ab") for index in range(many)]
-    return lambda: with_whole_folders(application([run(0, outputs=stages)]))
+    return lambda: effects.with_whole_folders(application([run(0, outputs=stages)]))
 
 
 def partitions(many: int) -> Callable[[], object]:
     folders = [path(f"t{index}/k=1" + "/l=2" * 20) for index in range(many)]
-    return lambda: with_whole_folders(application([run(0, inputs=folders)]))
+    return lambda: effects.with_whole_folders(application([run(0, inputs=folders)]))
 
 
 def silent_queries(many: int) -> Callable[[], object]:

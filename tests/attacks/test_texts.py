@@ -14,15 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import (
-    DatasetId,
-    EventError,
-    LineageSettings,
-    SettingsError,
-    event_without_secrets,
-    redact_text,
-    redaction,
-)
+from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
 from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
 from airflow_provider_spark_datahub.conversion.linear_regexp import linear_pattern
@@ -51,7 +43,7 @@ LONG_TEXTS = {
 @pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS)
 def test_redaction_takes_linear_time_and_memory(text: str) -> None:
     tracemalloc.start()
-    redact_text(text)
+    conversion.redact_text(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 * len(text) + 1_000_000
@@ -60,13 +52,13 @@ def test_redaction_takes_linear_time_and_memory(text: str) -> None:
 @pytest.mark.parametrize("turns", [1, 3, 4, 50, 10_000])
 def test_a_url_that_becomes_another_url_leaks_nothing(turns: int) -> None:
     """Each turn removes the login of what looked like one URL."""
-    redacted = redact_text("see https://" + f"u:{SECRET}/@" * turns + "host")
+    redacted = conversion.redact_text("see https://" + f"u:{SECRET}/@" * turns + "host")
     assert SECRET not in redacted
     assert ("host" in redacted) == (turns < 3)
 
 
 def test_a_text_beyond_the_limit_is_cut() -> None:
-    redacted = redact_text("x" * MAX_TEXT + f" password={SECRET}")
+    redacted = conversion.redact_text("x" * MAX_TEXT + f" password={SECRET}")
     assert len(redacted) == MAX_TEXT
     assert redacted.endswith("characters)")
 
@@ -77,7 +69,7 @@ NOT_LINEAR = ["(?=a)a", r"(a)\1", "(?<name", "(" * 5000, "a" * 5000]
 
 @pytest.fixture(params=[True, False], ids=["with re2", "without re2"])
 def has_re2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    caches = (linear_pattern, redaction._compile, redaction._redact_again)
+    caches = (linear_pattern, conversion.redaction._compile, conversion.redaction._redact_again)
     for cached in caches:
         cached.cache_clear()
     if not request.param:
@@ -91,20 +83,22 @@ def has_re2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_jobs_regular_expression_that_is_not_linear_redacts_everything(pattern: str, has_re2: bool) -> None:
     """If it cannot be applied in time, everything is redacted: it might have named the key."""
     keys = ("spark.my.vault", "a" * 200 + "!", "a" * 100_000 + "!")
-    found = [redaction.redact(key, SECRET, pattern) == REDACTED for key in keys]
+    found = [conversion.redaction.redact(key, SECRET, pattern) == REDACTED for key in keys]
     event = {"run": {"facets": {"spark_properties": {"properties": {"spark.redaction.regex": pattern}}}}, "a": SECRET}
     if pattern in NOT_LINEAR or not has_re2:
         assert found == [True, True, True]
-        with pytest.raises(EventError, match=r"spark\.redaction\.regex cannot be applied"):
-            event_without_secrets(json.dumps(event).encode())
+        with pytest.raises(conversion.EventError, match=r"spark\.redaction\.regex cannot be applied"):
+            conversion.event_without_secrets(json.dumps(event).encode())
     else:
-        assert event_without_secrets(json.dumps(event).encode())
+        assert conversion.event_without_secrets(json.dumps(event).encode())
 
 
 @pytest.mark.usefixtures("has_re2")
 @pytest.mark.parametrize("pattern", ["(?i)vault", "(?i).*vault.*", "(?i)(vault|pin)x?$", "[vV]a[u]lt"])
 def test_usual_regular_expressions_need_no_re2(pattern: str) -> None:
-    found = [redaction.redact(key, SECRET, pattern) == REDACTED for key in ("spark.my.Vault", "spark.my.name")]
+    found = [
+        conversion.redaction.redact(key, SECRET, pattern) == REDACTED for key in ("spark.my.Vault", "spark.my.name")
+    ]
     assert found == [True, False]
 
 
@@ -125,17 +119,17 @@ HOSTILE_PATHS = ("/a=a" * 2000 + "\n", "/" + "a" * 5000 + "!", "/dt=" * 2000 + "
 @pytest.mark.parametrize("pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "(/[a-z]+=[^/]+)+", "(/(a|a)*)*"])
 def test_partition_patterns_are_linear_on_hostile_paths(pattern: str, has_re2: bool) -> None:
     if has_re2 or ")" not in pattern:
-        partition = LineageSettings.from_mapping({"file_partition_regexp": pattern}).partition_pattern
+        partition = conversion.LineageSettings.from_mapping({"file_partition_regexp": pattern}).partition_pattern
         assert partition is not None
         assert all(partition.sub("", path) in path for path in HOSTILE_PATHS)
         assert partition.sub("", "/t/date=1/hour=2").removesuffix("/date=1/hour=2") == "/t"
     else:
-        with pytest.raises(SettingsError, match=r"pip install 'airflow-provider-spark-datahub\[re2\]'"):
-            LineageSettings.from_mapping({"file_partition_regexp": pattern})
+        with pytest.raises(conversion.SettingsError, match=r"pip install 'airflow-provider-spark-datahub\[re2\]'"):
+            conversion.LineageSettings.from_mapping({"file_partition_regexp": pattern})
 
 
 TABLES = {
-    name: Table(DatasetId("hive", name), tuple(f"c{number}" for number in range(width)))
+    name: Table(conversion.DatasetId("hive", name), tuple(f"c{number}" for number in range(width)))
     for name, width in (("d.narrow", 2), ("d.wide", 1000))
 }
 STATEMENTS = {

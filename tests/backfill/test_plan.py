@@ -11,20 +11,13 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_provider_spark_datahub.backfill.plan import (
-    SPARK_MAIN,
-    BackfillPlan,
-    Cluster,
-    PlanError,
-    folder_uri,
-    write_package,
-)
+from airflow_provider_spark_datahub.backfill import plan
 from airflow_provider_spark_datahub.backfill.spark_job import _HadoopFiles
 from airflow_provider_spark_datahub.conversion import SettingsError
 from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 from tests.cases import cases
 
-PLAN = BackfillPlan(
+PLAN = plan.BackfillPlan(
     sources=("/events", "s3a://bucket/events"),
     out="file:///out",
     options=({"env": "DEV"}, {"path_specs": {"file": {"a": {"path_spec_list": ["/lake/{table}"]}}}}),
@@ -37,7 +30,7 @@ PLAN = BackfillPlan(
 
 
 def test_a_plan_survives_its_way_to_the_cluster() -> None:
-    assert BackfillPlan.from_json(PLAN.to_json()) == PLAN
+    assert plan.BackfillPlan.from_json(PLAN.to_json()) == PLAN
 
 
 def test_settings_filter_and_paths_of_a_plan() -> None:
@@ -48,7 +41,7 @@ def test_settings_filter_and_paths_of_a_plan() -> None:
 
 @cases("backfill")
 def test_times_that_make_no_sense_are_refused(change: dict[str, str], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(plan.PlanError, match=message):
         replace(PLAN, **change).archive_filter()  # type: ignore[arg-type]
 
 
@@ -59,13 +52,13 @@ def test_the_error_names_a_wrong_option() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": []}', PLAN.to_json().replace("parts", "pieces")])
 def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
-    with pytest.raises(PlanError, match="not the plan of a backfill"):
-        BackfillPlan.from_json(text)
+    with pytest.raises(plan.PlanError, match="not the plan of a backfill"):
+        plan.BackfillPlan.from_json(text)
 
 
 def test_a_folder_belongs_to_one_plan() -> None:
     PLAN.check_folder(replace(PLAN, dry_run=True).to_json())
-    with pytest.raises(PlanError, match="another backfill"):
+    with pytest.raises(plan.PlanError, match="another backfill"):
         PLAN.check_folder(replace(PLAN, until=None).to_json())
 
 
@@ -73,36 +66,36 @@ def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert folder_uri("out") == f"file://{tmp_path}/out"
-    assert folder_uri("/out") == "file:///out"
-    assert folder_uri("s3a://bucket/out/") == "s3a://bucket/out"
+    assert plan.folder_uri("out") == f"file://{tmp_path}/out"
+    assert plan.folder_uri("/out") == "file:///out"
+    assert plan.folder_uri("s3a://bucket/out/") == "s3a://bucket/out"
 
 
 def test_the_command_as_a_list() -> None:
-    cluster = Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
+    cluster = plan.Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
     assert cluster.command(PLAN, Path("/tmp/package.zip")) == [
         *("/opt/spark-submit", "--master", "yarn", "--deploy-mode", "cluster", "--name", "spark-datahub backfill"),
         *("--conf", "spark.executor.memory=4g", "--conf", "spark.x=a=b", "--py-files", "/tmp/package.zip"),
-        *(str(SPARK_MAIN), PLAN.to_json()),
+        *(str(plan.SPARK_MAIN), PLAN.to_json()),
     ]
 
 
 def test_spark_s_own_configuration_decides_the_rest() -> None:
-    command = Cluster().command(PLAN, Path("p.zip"))
+    command = plan.Cluster().command(PLAN, Path("p.zip"))
     assert not {"--master", "--deploy-mode", "--conf"} & set(command)
-    assert SPARK_MAIN.is_file()
+    assert plan.SPARK_MAIN.is_file()
 
 
 def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    first, second = write_package(tmp_path / "a"), write_package(tmp_path)
+    first, second = plan.write_package(tmp_path / "a"), plan.write_package(tmp_path)
     assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.slow
 def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
     # Imported from the file alone: neither Airflow nor DataHub is needed.
-    package = write_package(tmp_path)
+    package = plan.write_package(tmp_path)
     names = [name for name in zipfile.ZipFile(package).namelist() if "/backfill/" in name or "/conversion/" in name]
     names.remove(f"{package.stem}/backfill/delivery.py")  # of the side that delivers
     modules = [name.removesuffix(".py").replace("/", ".") for name in names if not name.endswith("__init__.py")]

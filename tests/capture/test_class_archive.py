@@ -12,14 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import (
-    ClassArchive,
-    ClassArchiveError,
-    ClassArchives,
-    JarChoice,
-    SparkInstallation,
-    Submission,
-)
+from airflow_provider_spark_datahub import capture
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 JAVA = """#!/bin/bash
@@ -48,20 +41,20 @@ class Worker:
         self.listener = (str(openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar")),)
         self.env = {"SPARK_HOME": str(home), "JAVA_HOME": str(folder / "jdk"), "FAKE_JARS": str(home / "jars")}
         self.env |= {"PATH": os.environ["PATH"]}
-        found = SparkInstallation.find("spark-submit", self.env)
+        found = capture.SparkInstallation.find("spark-submit", self.env)
         assert found is not None
         self.installation = found
-        self.archives = ClassArchives.at(folder / "classes")
+        self.archives = capture.ClassArchives.at(folder / "classes")
 
-    def build(self, **env: str) -> ClassArchive:
+    def build(self, **env: str) -> capture.ClassArchive:
         return self.archives.build(self.installation, {**self.env, **env}, self.listener, seconds=60)
 
-    def find(self, submission: Submission | None = None, **env: str) -> ClassArchive:
-        jar = JarChoice(class_path=self.listener)
-        return self.archives.find(submission or Submission(), self.installation, {**self.env, **env}, jar)
+    def find(self, submission: capture.Submission | None = None, **env: str) -> capture.ClassArchive:
+        jar = capture.JarChoice(class_path=self.listener)
+        return self.archives.find(submission or capture.Submission(), self.installation, {**self.env, **env}, jar)
 
-    def refusal(self, submission: Submission | None = None, **env: str) -> str:
-        with pytest.raises(ClassArchiveError) as caught:
+    def refusal(self, submission: capture.Submission | None = None, **env: str) -> str:
+        with pytest.raises(capture.ClassArchiveError) as caught:
             self.find(submission, **env)
         return str(caught.value)
 
@@ -81,7 +74,7 @@ def test_a_job_gets_the_archive_and_the_class_path_that_it_was_written_for(worke
     assert "-XX:+UseSerialGC" in options
     assert "-Xshare:off" not in options
 
-    users = Submission({"spark.driver.extraJavaOptions": "-Dusers=1", "spark.a": "b"}, driver_class_path="")
+    users = capture.Submission({"spark.driver.extraJavaOptions": "-Dusers=1", "spark.a": "b"}, driver_class_path="")
     given = built.added_to(users)
     assert given.properties == {
         "spark.a": "b",
@@ -90,7 +83,9 @@ def test_a_job_gets_the_archive_and_the_class_path_that_it_was_written_for(worke
     }
     assert given.driver_class_path is None
     assert built.added_to(given) == given
-    assert "-Xlog:cds" not in str(built.added_to(Submission({"spark.driver.extraJavaOptions": "-Xlog:gc"})).properties)
+    assert "-Xlog:cds" not in str(
+        built.added_to(capture.Submission({"spark.driver.extraJavaOptions": "-Xlog:gc"})).properties
+    )
 
 
 def test_only_its_user_can_read_it(worker: Worker) -> None:
@@ -128,10 +123,10 @@ def test_an_archive_of_another_user_is_refused(worker: Worker) -> None:
 def test_a_job_with_conflicting_java_options_gets_no_archive(worker: Worker) -> None:
     worker.build()
     refusals = [
-        worker.refusal(Submission(driver_class_path="/users.jar")),
-        worker.refusal(Submission(base_properties={"spark.driver.extraClassPath": "/users.jar"})),
-        worker.refusal(Submission({"spark.driver.extraJavaOptions": "-Da=b -XX:SharedArchiveFile=/users.jsa"})),
-        worker.refusal(Submission(base_properties={"spark.driver.defaultJavaOptions": "-javaagent:a.jar"})),
+        worker.refusal(capture.Submission(driver_class_path="/users.jar")),
+        worker.refusal(capture.Submission(base_properties={"spark.driver.extraClassPath": "/users.jar"})),
+        worker.refusal(capture.Submission({"spark.driver.extraJavaOptions": "-Da=b -XX:SharedArchiveFile=/users.jsa"})),
+        worker.refusal(capture.Submission(base_properties={"spark.driver.defaultJavaOptions": "-javaagent:a.jar"})),
         worker.refusal(SPARK_SUBMIT_OPTS="-Xshare:off"),
         worker.refusal(JAVA_TOOL_OPTIONS="--patch-module=java.base=x"),
     ]
@@ -183,25 +178,27 @@ def test_what_a_killed_build_left_is_removed(worker: Worker) -> None:
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(worker: Worker, tmp_path: Path) -> None:
-    with pytest.raises(ClassArchiveError, match="failed: no memory"):
+    with pytest.raises(capture.ClassArchiveError, match="failed: no memory"):
         worker.build(FAKE_FAILURE="1")
     archives = worker.archives
     (worker.java.parents[1] / "release").write_text('JAVA_VERSION="11.0.2"\n')
-    with pytest.raises(ClassArchiveError, match="is Java 11: archives need Java 13 or later"):
+    with pytest.raises(capture.ClassArchiveError, match="is Java 11: archives need Java 13 or later"):
         worker.build()
     (worker.java.parents[1] / "release").unlink()
     worker.archives = replace(archives, folder=tmp_path / "with blank")
-    with pytest.raises(ClassArchiveError, match="with a blank, comma or colon"):
+    with pytest.raises(capture.ClassArchiveError, match="with a blank, comma or colon"):
         worker.build()
-    with pytest.raises(ClassArchiveError, match="no java in JAVA_HOME"):
-        archives.find(Submission(), worker.installation, {"JAVA_HOME": str(tmp_path)}, JarChoice())
-    with pytest.raises(ClassArchiveError, match="is not known"):
-        archives.find(Submission(), None, {}, JarChoice())
+    with pytest.raises(capture.ClassArchiveError, match="no java in JAVA_HOME"):
+        archives.find(capture.Submission(), worker.installation, {"JAVA_HOME": str(tmp_path)}, capture.JarChoice())
+    with pytest.raises(capture.ClassArchiveError, match="is not known"):
+        archives.find(capture.Submission(), None, {}, capture.JarChoice())
     assert list(archives.folder.iterdir()) == []
 
 
 def test_an_archive_that_java_refuses_is_not_kept(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_MISMATCH", "1")
-    with pytest.raises(ClassArchiveError, match="Java does not map the archive that it wrote: shared class paths mis"):
+    with pytest.raises(
+        capture.ClassArchiveError, match="Java does not map the archive that it wrote: shared class paths mis"
+    ):
         worker.build()
     assert list(worker.archives.folder.iterdir()) == []

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import (
-    InjectionError,
-    Outcome,
-    SessionEvents,
-    checked_text,
-    connect_session,
-    remote_with_session,
-)
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture.connect_session import _SessionFollower
 from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings
 from tests.cases import cases
@@ -31,40 +24,40 @@ FILE = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/{},PROD)"
 
 @pytest.fixture(autouse=True)
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_session, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(capture.connect_session, "_PAUSE_SECONDS", 0.0)
 
 
 def never() -> bool:
     return False
 
 
-def _parents(place: SessionEvents) -> list[dict[str, str]]:
-    reader: _SessionFollower[bytes] = place.follow(checked_text())
+def _parents(place: capture.SessionEvents) -> list[dict[str, str]]:
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
     return [json.loads(event)["run"]["facets"]["parent"]["run"] for event in reader.rest(never)]
 
 
 @cases("capture")
 def test_a_session_has_the_attempts_id_unless_it_has_its_own(remote: str, expected: str, session: str) -> None:
-    assert remote_with_session(remote, OURS) == (expected, session)
-    with pytest.raises(InjectionError, match=r"SPARK_REMOTE is 'local\[2\]': no Spark Connect server"):
-        remote_with_session("local[2]", OURS)
+    assert capture.remote_with_session(remote, OURS) == (expected, session)
+    with pytest.raises(capture.InjectionError, match=r"SPARK_REMOTE is 'local\[2\]': no Spark Connect server"):
+        capture.remote_with_session("local[2]", OURS)
 
 
 @pytest.mark.parametrize(("session", "output"), [(ONE, "out_one"), (TWO, "out_two")])
 def test_each_session_has_only_its_own_operations(session: str, output: str) -> None:
-    place = SessionEvents(RECORDED, session, 0, "shop_build")
-    reader: _SessionFollower[bytes] = place.follow(checked_text())
+    place = capture.SessionEvents(RECORDED, session, 0, "shop_build")
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
     converter = Converter(LineageSettings())
     for event in reader.rest(never):
         converter.add(event)
-    assert (reader.report.outcome, reader.report.quarantined_count) == (Outcome.COMPLETE, 0)
+    assert (reader.report.outcome, reader.report.quarantined_count) == (capture.Outcome.COMPLETE, 0)
     conversion = converter.finish(Ending(True, events_complete=True))
     (job,) = conversion.jobs
     assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop_build)"
     # OpenLineage sent no event of the queries that counted the rows, only of Spark jobs that listed the files.
     assert (conversion.inputs, conversion.outputs) == ([FILE.format("data/in.csv")], [FILE.format(output)])
     assert {run["runId"] for run in _parents(place)} == {session}
-    assert SessionEvents.parse(str(place)) == place
+    assert capture.SessionEvents.parse(str(place)) == place
     assert place.last_ms() is not None
 
 
@@ -72,9 +65,9 @@ def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -
     lines = RECORDED.read_bytes().splitlines(keepends=True)
     path = tmp_path / "a b.ndjson"
     path.write_bytes(b"".join(lines[:3]))
-    place = SessionEvents.parse(str(SessionEvents(path, ONE, path.stat().st_size, "x")))
+    place = capture.SessionEvents.parse(str(capture.SessionEvents(path, ONE, path.stat().st_size, "x")))
     assert place.path == path
-    reader: _SessionFollower[bytes] = place.follow(checked_text())
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
     assert list(reader.new(never)) == []
     with path.open("ab") as stream:
         stream.write(b"".join(lines[3:10]))
@@ -83,7 +76,7 @@ def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -
         stream.write(b"".join(lines[10:]))
     later = list(reader.rest(never))
     runs = {json.loads(event)["run"]["runId"] for event in first + later}
-    whole: _SessionFollower[bytes] = SessionEvents(RECORDED, ONE, 0, "x").follow(checked_text())
+    whole: _SessionFollower[bytes] = capture.SessionEvents(RECORDED, ONE, 0, "x").follow(capture.checked_text())
     assert runs == {json.loads(event)["run"]["runId"] for event in whole.rest(never)}
     place.remove()
     assert path.exists()
@@ -92,9 +85,9 @@ def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -
 def test_a_session_without_events_is_empty_and_one_without_a_file_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect_session, "_SETTLE_SECONDS", 0.0)
-    for path, outcome in ((RECORDED, Outcome.EMPTY), (tmp_path / "missing", Outcome.MISSING)):
-        reader: _SessionFollower[bytes] = SessionEvents(path, OURS, 0, "x").follow(checked_text())
+    monkeypatch.setattr(capture.connect_session, "_SETTLE_SECONDS", 0.0)
+    for path, outcome in ((RECORDED, capture.Outcome.EMPTY), (tmp_path / "missing", capture.Outcome.MISSING)):
+        reader: _SessionFollower[bytes] = capture.SessionEvents(path, OURS, 0, "x").follow(capture.checked_text())
         assert list(reader.rest(never)) == []
         assert reader.report.outcome is outcome
         assert OURS in reader.report.sentence

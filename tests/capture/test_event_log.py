@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture import EventLog, LogObjects
-from airflow_provider_spark_datahub.capture.event_objects import ObjectStore
+from airflow_provider_spark_datahub.capture import EventLog, LogObjects, ObjectStore
 from tests.cases import cases
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"

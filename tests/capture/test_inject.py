@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.capture import (
-    InjectionError,
-    JarChoice,
-    LineageInjection,
-    ParentRun,
-    Submission,
-    inject,
-    overridden_transport,
-)
+from airflow_provider_spark_datahub import capture
 from tests.cases import cases
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
@@ -24,11 +16,11 @@ LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 TRANSPORT = "spark.openlineage.transport"
 
-LINEAGE = LineageInjection(
+LINEAGE = capture.LineageInjection(
     events_file="/events/try1.ndjson",
-    jar=JarChoice(jars=(OURS,)),
-    parent=ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001"),
-    root=ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000"),
+    jar=capture.JarChoice(jars=(OURS,)),
+    parent=capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001"),
+    root=capture.ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000"),
     namespace="analytics",
     facets={"spark.logicalPlan": True, "debug": False},
 )
@@ -69,8 +61,8 @@ def test_ours_is_added_to_the_users_own(
     job = {name: full(value) for name, value in job.items()}
     if "jar" in lineage:
         jar: dict[str, Any] = {kind: tuple(paths) for kind, paths in lineage["jar"].items()}
-        lineage = {**lineage, "jar": JarChoice(**jar)}
-    injection = inject(Submission(**job), replace(LINEAGE, **lineage))
+        lineage = {**lineage, "jar": capture.JarChoice(**jar)}
+    injection = capture.inject(capture.Submission(**job), replace(LINEAGE, **lineage))
     differing = full(changed)
     removed = {name for name, value in differing.items() if value is None}
     # Without a value of ours, the user's own stays.
@@ -80,11 +72,10 @@ def test_ours_is_added_to_the_users_own(
     for name in ("jars", "packages", "driver_class_path", "private", "base_properties"):
         expected = others.get(name, job.get(name, {} if name == "base_properties" else None))
         assert getattr(injection.submission, name) == expected, name
-    assert inject(injection.submission, replace(LINEAGE, **lineage)).submission == injection.submission, (
+    assert capture.inject(injection.submission, replace(LINEAGE, **lineage)).submission == injection.submission, (
         "once is enough"
     )
-    flags = (others.get("users_parent", False), others.get("users_transport", False))
-    assert (injection.users_parent, injection.users_transport) == flags
+    assert injection.users_parent == others.get("users_parent", False)
 
 
 def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
@@ -95,15 +86,15 @@ def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
         f"{TRANSPORT}.auth.clientSecret": "c",
         f"{TRANSPORT}.headers.X-Team": "shop",
     }
-    injection = inject(Submission(base_properties=users), LINEAGE)
+    injection = capture.inject(capture.Submission(base_properties=users), LINEAGE)
     assert set(injection.secrets) == {"of-the-url", "Bearer b", "c"}
-    assert inject(Submission(), LINEAGE).secrets == ()
+    assert capture.inject(capture.Submission(), LINEAGE).secrets == ()
 
 
 @cases("capture")
 def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[str, str]) -> None:
-    transport = inject(
-        Submission({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url}), LINEAGE
+    transport = capture.inject(
+        capture.Submission({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url}), LINEAGE
     ).submission.properties
     prefix = f"{TRANSPORT}.transports.users."
     assert {name.removeprefix(prefix): value for name, value in transport.items() if name.startswith(prefix)} == {
@@ -115,32 +106,32 @@ def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[s
 @cases("capture")
 def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str], reason: str) -> None:
     properties = {f"{TRANSPORT}.{name}": value for name, value in users.items()}
-    with pytest.raises(InjectionError, match=reason) as caught:
-        inject(Submission(properties), LINEAGE)
+    with pytest.raises(capture.InjectionError, match=reason) as caught:
+        capture.inject(capture.Submission(properties), LINEAGE)
     assert caught.value.reason == str(caught.value)
 
 
 def test_an_address_in_a_store_that_openlineage_cannot_write_to_is_refused() -> None:
-    with pytest.raises(InjectionError, match="cannot write to 'gs://"):
-        inject(Submission(), replace(LINEAGE, events_file="gs://bucket/a/try1.events"))
+    with pytest.raises(capture.InjectionError, match="cannot write to 'gs://"):
+        capture.inject(capture.Submission(), replace(LINEAGE, events_file="gs://bucket/a/try1.events"))
 
 
 def test_a_value_that_no_command_line_takes_is_refused() -> None:
     """Linux takes arguments of 131,071 bytes. A job that was just below would not start; in a file it has no limit."""
     jars = ",".join(f"/shop/jars/{number:05}.jar" for number in range(6_000))
-    on_class_path = replace(LINEAGE, jar=JarChoice(class_path=(OURS,)))
+    on_class_path = replace(LINEAGE, jar=capture.JarChoice(class_path=(OURS,)))
     for submission, lineage, name in (
-        (Submission(jars=jars), LINEAGE, "--jars"),
-        (Submission(base_properties={"spark.jars": jars}), LINEAGE, "spark.jars"),
-        (Submission({"spark.extraListeners": jars}), LINEAGE, "spark.extraListeners"),
-        (Submission(driver_class_path="ü:" * 45_000), on_class_path, "--driver-class-path"),
+        (capture.Submission(jars=jars), LINEAGE, "--jars"),
+        (capture.Submission(base_properties={"spark.jars": jars}), LINEAGE, "spark.jars"),
+        (capture.Submission({"spark.extraListeners": jars}), LINEAGE, "spark.extraListeners"),
+        (capture.Submission(driver_class_path="ü:" * 45_000), on_class_path, "--driver-class-path"),
     ):
-        with pytest.raises(InjectionError, match=f"{name} is longer than 120000 bytes"):
-            inject(submission, lineage)
-    others = Submission({"spark.app.name": "ü" * 60_000}, jars=jars)
-    assert inject(others, on_class_path).submission.jars == jars
-    with pytest.raises(InjectionError, match="parentJobName for the listener holds a NUL"):
-        inject(Submission(), replace(LINEAGE, parent=ParentRun("airflow", "a\0b", "id")))
+        with pytest.raises(capture.InjectionError, match=f"{name} is longer than 120000 bytes"):
+            capture.inject(submission, lineage)
+    others = capture.Submission({"spark.app.name": "ü" * 60_000}, jars=jars)
+    assert capture.inject(others, on_class_path).submission.jars == jars
+    with pytest.raises(capture.InjectionError, match="parentJobName for the listener holds a NUL"):
+        capture.inject(capture.Submission(), replace(LINEAGE, parent=capture.ParentRun("airflow", "a\0b", "id")))
 
 
 names = st.sampled_from(
@@ -165,34 +156,36 @@ confs = st.dictionaries(names, values) | st.builds(
     st.sampled_from(["file", "console", "composite"]),
 )
 options = st.none() | values
-submissions = st.builds(Submission, confs, options, options, base_properties=confs)
-choices = st.sampled_from([JarChoice(), JarChoice(jars=(OURS,)), JarChoice(packages=("g:a:1",))])
+submissions = st.builds(capture.Submission, confs, options, options, base_properties=confs)
+choices = st.sampled_from(
+    [capture.JarChoice(), capture.JarChoice(jars=(OURS,)), capture.JarChoice(packages=("g:a:1",))]
+)
 
 
 @pytest.mark.slow
 @given(submissions, choices)
 def test_injecting_twice_is_injecting_once_and_the_users_objects_are_unchanged(
-    submission: Submission, choice: JarChoice
+    submission: capture.Submission, choice: capture.JarChoice
 ) -> None:
     lineage = replace(LINEAGE, jar=choice)
     before = copy.deepcopy(submission)
     try:
-        once = inject(submission, lineage)
-    except InjectionError:
+        once = capture.inject(submission, lineage)
+    except capture.InjectionError:
         once = None
     assert submission == before
     if once is not None:
-        assert inject(once.submission, lineage).submission == once.submission
+        assert capture.inject(once.submission, lineage).submission == once.submission
 
 
 @pytest.mark.slow
 @given(submissions)
-def test_no_jar_package_or_listener_of_the_user_is_lost(submission: Submission) -> None:
-    lineage = replace(LINEAGE, jar=JarChoice(jars=(OURS,), packages=("g:a:1",)))
+def test_no_jar_package_or_listener_of_the_user_is_lost(submission: capture.Submission) -> None:
+    lineage = replace(LINEAGE, jar=capture.JarChoice(jars=(OURS,), packages=("g:a:1",)))
     bare = {name: value for name, value in submission.properties.items() if not name.startswith(TRANSPORT)}
     base = {name: value for name, value in submission.base_properties.items() if not name.startswith(TRANSPORT)}
     users = replace(submission, properties=bare, base_properties=base)
-    result = inject(users, lineage).submission
+    result = capture.inject(users, lineage).submission
     assert result.effective_jars() == (*users.effective_jars(), OURS)
     assert result.effective_packages() == (*users.effective_packages(), "g:a:1")
     listeners = [entry.strip() for entry in (users.effective("spark.extraListeners") or "").split(",")]
@@ -207,12 +200,14 @@ WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
 
 
 def test_without_a_transport_outside_spark_nothing_is_overridden(tmp_path: Path) -> None:
-    assert overridden_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
+    assert capture.overridden_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
 
 
 def test_a_transport_in_the_environment_is_overridden(tmp_path: Path) -> None:
     env = {"OPENLINEAGE__TRANSPORT__URL": "http://h", "OPENLINEAGE__TRANSPORT__TYPE": "http"}
-    assert overridden_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
+    assert (
+        capture.overridden_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
+    )
 
 
 @pytest.mark.parametrize("name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"])
@@ -224,7 +219,7 @@ def test_a_transport_in_a_configuration_file_is_overridden(
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     env = {"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")}
-    found = overridden_transport(env, tmp_path / "folder", tmp_path / "home")
+    found = capture.overridden_transport(env, tmp_path / "folder", tmp_path / "home")
     assert found == (str(file) if replaced else None)
 
 
@@ -232,7 +227,7 @@ def test_only_the_first_configuration_file_counts(tmp_path: Path) -> None:
     (tmp_path / "openlineage.yml").write_text(WITHOUT_TRANSPORT)
     (tmp_path / ".openlineage").mkdir()
     (tmp_path / ".openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
-    assert overridden_transport({}, tmp_path, tmp_path) is None
+    assert capture.overridden_transport({}, tmp_path, tmp_path) is None
 
 
 def test_an_unreadable_configuration_file_overrides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,4 +237,4 @@ def test_an_unreadable_configuration_file_overrides_nothing(tmp_path: Path, monk
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert overridden_transport({}, tmp_path, tmp_path) is None
+    assert capture.overridden_transport({}, tmp_path, tmp_path) is None

@@ -10,16 +10,7 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import (
-    CollectedEvents,
-    JarChoice,
-    LineageInjection,
-    Outcome,
-    ParentRun,
-    SparkSubmit,
-    Submission,
-    inject,
-)
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture.event_lines import decoded_event
 from airflow_provider_spark_datahub.conversion import Ending, LineageSettings, convert_events
 
@@ -52,12 +43,12 @@ PROPERTIES = {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
+PARENT = capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
 ORDERS, REPORT = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "report"))
 TOTALS = "urn:li:dataset:(urn:li:dataPlatform:delta-lake,default.totals,PROD)"
 
 
-def packages(folder: Path) -> Submission:
+def packages(folder: Path) -> capture.Submission:
     """Return the connectors as packages, which Ivy resolves from their folder instead of Maven Central."""
     settings = folder / "ivysettings.xml"
     files = quoteattr(f"{CONNECTORS}/[artifact]-[revision].[ext]")
@@ -66,14 +57,14 @@ def packages(folder: Path) -> Submission:
         f"<artifact pattern={files}/></filesystem></resolvers></ivysettings>"
     )
     properties = {"spark.jars.ivySettings": str(settings), "spark.jars.ivy": str(folder / "ivy")}
-    return Submission(properties, packages=",".join(PACKAGES))
+    return capture.Submission(properties, packages=",".join(PACKAGES))
 
 
-def class_path(folder: Path) -> Submission:  # noqa: ARG001 (the other one's arguments)
-    return Submission(driver_class_path=":".join(JARS))
+def class_path(folder: Path) -> capture.Submission:  # noqa: ARG001 (the other one's arguments)
+    return capture.Submission(driver_class_path=":".join(JARS))
 
 
-def submitted(submission: Submission, folder: Path) -> tuple[JarChoice, Path]:
+def submitted(submission: capture.Submission, folder: Path) -> tuple[capture.JarChoice, Path]:
     """Run the job, with the listener where the operator puts it; the result is where that is, and the events' file."""
     own = {"spark.sql.catalog.ice.warehouse": f"{folder}/ice", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
     properties = {**PROPERTIES, **own, **submission.properties}
@@ -82,15 +73,15 @@ def submitted(submission: Submission, folder: Path) -> tuple[JarChoice, Path]:
     env |= {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
     application = folder / "job.py"
     application.write_text(JOB)
-    given = Submission(
+    given = capture.Submission(
         properties,
         packages=submission.packages,
         driver_class_path=submission.driver_class_path,
         application=str(application),
     )
-    jar = SparkSubmit(str(SPARK_SUBMIT), env, True).choose_jar(str(LISTENER), given)
-    lineage = LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, "analytics", {})
-    command = [str(SPARK_SUBMIT), "--master", "local[1]", *inject(given, lineage).submission.arguments]
+    jar = capture.SparkSubmit(str(SPARK_SUBMIT), env, True).choose_jar(str(LISTENER), given)
+    lineage = capture.LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, "analytics", {})
+    command = [str(SPARK_SUBMIT), "--master", "local[1]", *capture.inject(given, lineage).submission.arguments]
     done = subprocess.run(
         [*command, str(application)], env=env, capture_output=True, text=True, check=False, timeout=300, cwd=folder
     )
@@ -100,14 +91,14 @@ def submitted(submission: Submission, folder: Path) -> tuple[JarChoice, Path]:
 
 @pytest.mark.parametrize(("connectors", "is_on_class_path"), [(packages, False), (class_path, True)])
 def test_lineage_of_iceberg_and_delta_is_complete(
-    connectors: Callable[[Path], Submission], is_on_class_path: bool, tmp_path: Path
+    connectors: Callable[[Path], capture.Submission], is_on_class_path: bool, tmp_path: Path
 ) -> None:
     jar, events_file = submitted(connectors(tmp_path), tmp_path)
     assert (jar.jars, jar.class_path) == (((), (str(LISTENER),)) if is_on_class_path else ((str(LISTENER),), ()))
-    events = CollectedEvents(events_file, decoded_event())
+    events = capture.CollectedEvents(events_file, decoded_event())
     settings = LineageSettings.from_mapping({"catalog_platforms": {"iceberg": "iceberg", "delta": "delta-lake"}})
     conversion = convert_events(events, settings, Ending(succeeded=True))
-    assert events.report.outcome is Outcome.COMPLETE
+    assert events.report.outcome is capture.Outcome.COMPLETE
     assert set(conversion.outputs) == {ORDERS, TOTALS, REPORT}
     assert set(conversion.inputs) == {ORDERS, TOTALS}
     columns = {

@@ -15,30 +15,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import (
-    ClassArchiveError,
-    ClassArchives,
-    CollectedEvents,
-    LineageInjection,
-    Outcome,
-    ParentRun,
-    SparkInstallation,
-    SparkSubmit,
-    Submission,
-    inject,
-    knows_base_file,
-)
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture.event_lines import decoded_event
 from tests.servers.openlineage import Backend
 
 pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
-CLASS_ARCHIVES = ClassArchives.at(REPOSITORY / ".cache" / "spark-classes")
+CLASS_ARCHIVES = capture.ClassArchives.at(REPOSITORY / ".cache" / "spark-classes")
 SPARK_SUBMIT = Path(os.environ.get("SPARK_SUBMIT") or REPOSITORY / ".venv-spark/bin/spark-submit")
 OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar")
-PARENT = ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
-ROOT = ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000")
+PARENT = capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
+ROOT = capture.ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000")
 
 SECRET = "hunter2"
 COMMANDS = ("spark-submit", "spark-sql")
@@ -79,7 +67,11 @@ USERS = {
 
 
 def submit(
-    submission: Submission, env: Mapping[str, str], application: Path, *arguments: Path, options: Sequence[str] = ()
+    submission: capture.Submission,
+    env: Mapping[str, str],
+    application: Path,
+    *arguments: Path,
+    options: Sequence[str] = (),
 ) -> str:
     """Run spark-submit as Airflow's hook does; the result is its output."""
     command = [str(SPARK_SUBMIT), "--master", "local[1]", *options]
@@ -100,22 +92,22 @@ def environment(conf_dir: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | own
 
 
-def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> Submission:
-    spark = SparkSubmit(str(SPARK_SUBMIT), env, True)
-    submission = replace(spark.with_base(Submission(properties)), replaceable=True)
+def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> capture.Submission:
+    spark = capture.SparkSubmit(str(SPARK_SUBMIT), env, True)
+    submission = replace(spark.with_base(capture.Submission(properties)), replaceable=True)
     jar = spark.choose_jar(OPENLINEAGE_JAR, submission)
     facets = {"environment-properties": False}
-    lineage = LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
-    injected = inject(submission, lineage).submission
-    with suppress(ClassArchiveError):  # if `make setup` wrote none
+    lineage = capture.LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
+    injected = capture.inject(submission, lineage).submission
+    with suppress(capture.ClassArchiveError):  # if `make setup` wrote none
         injected = CLASS_ARCHIVES.find(submission, spark.installation, env, jar).added_to(injected)
     return injected
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    collection = CollectedEvents(path, decoded_event())
+    collection = capture.CollectedEvents(path, decoded_event())
     events = list(collection)
-    assert collection.report.outcome is Outcome.COMPLETE
+    assert collection.report.outcome is capture.Outcome.COMPLETE
     return events
 
 
@@ -133,7 +125,7 @@ class RealJob:
     :ivar kept: Spark's properties in the job.
     """
 
-    submission: Submission
+    submission: capture.Submission
     events: list[dict[str, Any]]
     backend: list[dict[str, Any]]
     output: str
@@ -159,8 +151,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
             f"{TRANSPORT}.auth.apiKey {SECRET}\nspark.my.token of-the-file\nspark.of.the.user größe \\\n"
         )
         env = environment(conf_dir)
-        installation = SparkInstallation.find(str(SPARK_SUBMIT), env)
-        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
+        installation = capture.SparkInstallation.find(str(SPARK_SUBMIT), env)
+        assert all(
+            capture.knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS
+        )
         submission = injected(users, env, events_file)
         properties, handed = submission.hand_over()
         assert handed is not None

@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError
+from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.connection import mask_secrets
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sinks import (
-    FileSink,
-    KafkaSettings,
-    ObjectStoreSink,
-    OpenLineageSettings,
-    OpenLineageSink,
-    RestSettings,
-    RestSink,
-)
 from tests.cases import cases
 from tests.delivery.test_object_store import Store
 
@@ -32,16 +23,16 @@ def object_store(connection: ConnectionParts) -> SimpleNamespace:
         opened.extend((uri, conn_id))
         return ObjectStorage(Store(), "bucket", uri)
 
-    sink = ObjectStoreSink.from_connection(connection, open_storage)
+    sink = sinks.ObjectStoreSink.from_connection(connection, open_storage)
     return SimpleNamespace(opened=opened, description=sink.describe())
 
 
 READ: dict[str, Callable[[ConnectionParts], Any]] = {
-    "rest": RestSettings.from_connection,
-    "kafka": KafkaSettings.from_connection,
-    "openlineage": OpenLineageSettings.from_connection,
+    "rest": sinks.RestSettings.from_connection,
+    "kafka": sinks.KafkaSettings.from_connection,
+    "openlineage": sinks.OpenLineageSettings.from_connection,
     "object-store": object_store,
-    "file": lambda connection: SimpleNamespace(description=FileSink.from_connection(connection).describe()),
+    "file": lambda connection: SimpleNamespace(description=sinks.FileSink.from_connection(connection).describe()),
 }
 
 
@@ -74,10 +65,10 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text(
 
 
 def test_headers_and_descriptions_have_what_they_need() -> None:
-    assert RestSettings("http://gms", "token-of-mine").headers() == {"Authorization": "Bearer token-of-mine"}
-    assert RestSettings("http://gms").headers() == {}
+    assert sinks.RestSettings("http://gms", "token-of-mine").headers() == {"Authorization": "Bearer token-of-mine"}
+    assert sinks.RestSettings("http://gms").headers() == {}
     backend = read("openlineage", {"host": "http://me:canary-url@marquez"})
-    assert OpenLineageSink(backend).describe() == "the OpenLineage backend at http://marquez"
+    assert sinks.OpenLineageSink(backend).describe() == "the OpenLineage backend at http://marquez"
 
 
 @pytest.mark.slow
@@ -95,7 +86,7 @@ def test_kafkas_defaults_and_keys_are_those_of_acryl_datahub() -> None:
 
 @cases("connections")
 def test_the_address_of_datahubs_ui_is_known(server: str, address: str) -> None:
-    assert RestSink(read("rest", {"host": server})).web_address == address
+    assert sinks.RestSink(read("rest", {"host": server})).web_address == address
 
 
 @pytest.mark.parametrize(

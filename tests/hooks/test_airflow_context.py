@@ -23,14 +23,8 @@ from airflow.utils.types import DagRunType
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
+from airflow_provider_spark_datahub.conversion import run_tree
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
-from airflow_provider_spark_datahub.conversion.run_tree import (
-    AirflowInfo,
-    AirflowSite,
-    DagRun,
-    TaskAttempt,
-    UpstreamTask,
-)
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -98,9 +92,9 @@ def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPa
         build = tries_task("build")
     found = airflow_run.AttemptContext(context_of(build, TaskInstance(try_number=2, map_index=4))).attempt()
     run_page = "https://airflow/dags/shop/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
-    assert found == TaskAttempt(
-        dag_run=DagRun(
-            AirflowSite(),
+    assert found == run_tree.TaskAttempt(
+        dag_run=run_tree.DagRun(
+            run_tree.AirflowSite(),
             "shop",
             RUN_ID,
             "BATCH_SCHEDULED",
@@ -141,7 +135,7 @@ def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytes
         by_plugin[one["entityUrn"], one["aspectName"]] = one["aspect"]
     attempt = airflow_run.AttemptContext(context_of(build)).attempt()
     ours = {(each.entity_urn, each.aspect_name): each.aspect for each in attempt.proposals()}
-    flow, job = AirflowSite().flow_urn("shop"), attempt.job_urn
+    flow, job = run_tree.AirflowSite().flow_urn("shop"), attempt.job_urn
     for urn, info in ((flow, "dataFlowInfo"), (job, "dataJobInfo")):
         aspect = ours[urn, info]
         aspect["customProperties"].pop("fileloc", None)
@@ -160,7 +154,7 @@ def test_owners_and_tags_follow_the_options_of_datahubs_plugin(monkeypatch: pyte
     with DAG("shop", schedule=None, tags=["nightly"], default_args={"owner": "etl"}) as dag:
         EmptyOperator(task_id="build", doc="postgres://ann:secret@db/orders")
 
-    def info() -> AirflowInfo:
+    def info() -> run_tree.AirflowInfo:
         return airflow_run.AttemptContext(context_of(dag.get_task("build"))).attempt().task
 
     assert "secret" not in str(info().description)
@@ -177,8 +171,8 @@ def test_values_that_airflow_does_not_have_are_none() -> None:
     assert (found.start_ms, found.log_url, found.dag_run.start_ms) == (None, None, None)
     assert (found.dag_run.url, found.dag_run.dag, found.task) == (
         None,
-        AirflowInfo(),
-        AirflowInfo(properties={"task_id": "'build'"}),
+        run_tree.AirflowInfo(),
+        run_tree.AirflowInfo(properties={"task_id": "'build'"}),
     )
 
 
@@ -205,7 +199,7 @@ def test_a_run_has_a_data_interval_if_both_ends_are_known() -> None:
 def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch, plugin: bool) -> None:
     monkeypatch.setattr(airflow_run, "datahub_plugin_is_active", lambda: plugin)
     source = {"source_dag_id": "load", "source_task_id": "extract", "source_run_id": "r1", "source_map_index": 2}
-    by_us = AirflowSite().task_run_urn("load", "extract", "r1", 2)
+    by_us = run_tree.AirflowSite().task_run_urn("load", "extract", "r1", 2)
     events = [
         SimpleNamespace(**source, extra={"datahub_task_run": by_us}),
         SimpleNamespace(**source, extra={"datahub_task_run": "nonsense"}),
@@ -214,7 +208,7 @@ def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch,
     run: Any = tries.DagRun(run_type="asset_triggered")
     run.consumed_asset_events = events
     # Without the plugin, nobody writes the run of a task that is not ours.
-    by_plugin = {AirflowSite().task_run_urn("load", "extract", "r1")} if plugin else set()
+    by_plugin = {run_tree.AirflowSite().task_run_urn("load", "extract", "r1")} if plugin else set()
     found = airflow_run.dag_run_of(run)
     assert set(found.upstream_urns) == {by_us, *by_plugin}
     assert find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect["upstreamInstances"] == (
@@ -224,7 +218,9 @@ def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch,
     parent = {"dag_id": "load", "run_id": "r1", "task_id": "trigger"}
     run = tries.DagRun(run_type="operator_triggered", conf={"datahub_parent_run": parent})
     expected = (
-        AirflowSite().task_run_urn("load", "trigger", "r1") if plugin else DagRun(AirflowSite(), "load", "r1").urn
+        run_tree.AirflowSite().task_run_urn("load", "trigger", "r1")
+        if plugin
+        else run_tree.DagRun(run_tree.AirflowSite(), "load", "r1").urn
     )
     found = airflow_run.dag_run_of(run)
     assert (found.parent_urn, found.upstream_urns) == (expected, ())
@@ -245,7 +241,7 @@ def test_the_tasks_before_a_task_are_its_upstream_tasks() -> None:
         build = tries_task("build")
         [second, first] >> build >> tries_task("after")
     found = airflow_run.AttemptContext(context_of(build)).attempt()
-    assert found.upstream == (UpstreamTask("group.a"), UpstreamTask("group.b"))
+    assert found.upstream == (run_tree.UpstreamTask("group.a"), run_tree.UpstreamTask("group.b"))
 
 
 def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,14 +252,14 @@ def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPat
     for each in dag.tasks:
         policy.task_policy(each)
     found = airflow_run.AttemptContext(context_of(second)).attempt()
-    assert found.upstream == (UpstreamTask("a"),)
+    assert found.upstream == (run_tree.UpstreamTask("a"),)
 
 
 @pytest.mark.filterwarnings("ignore:.*it is left out:UserWarning")
 def test_a_wrong_switch_of_another_task_costs_no_lineage() -> None:
     with DAG("shop", schedule=None):
         tries_task("wrong", enabled="perhaps") >> (build := tries_task("build"))
-    assert airflow_run.AttemptContext(context_of(build)).attempt().upstream == (UpstreamTask("wrong"),)
+    assert airflow_run.AttemptContext(context_of(build)).attempt().upstream == (run_tree.UpstreamTask("wrong"),)
 
 
 def behind_mapped_numbers() -> Any:
@@ -298,7 +294,7 @@ def test_each_run_of_a_mapped_upstream_task_is_linked_if_it_ran_up_to_a_limit(
 ) -> None:
     build = behind_mapped_numbers()
     found = airflow_run.AttemptContext(context_of(build, TaskInstance(states=states))).attempt()
-    assert found.upstream == (UpstreamTask("numbers", indexes),)
+    assert found.upstream == (run_tree.UpstreamTask("numbers", indexes),)
 
 
 def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
@@ -313,11 +309,11 @@ def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
     inside = TaskInstance(task_id="shops.build", map_index=1, states=runs_of("shops.load", 2))
     build = dag.get_task("shops.build")
     assert airflow_run.AttemptContext(context_of(build, inside)).attempt().upstream == (
-        UpstreamTask("shops.load", (1,)),
+        run_tree.UpstreamTask("shops.load", (1,)),
     )
     outside = TaskInstance(task_id="after", states=runs_of("shops.build", 2))
     assert airflow_run.AttemptContext(context_of(after, outside)).attempt().upstream == (
-        UpstreamTask("shops.build", (0, 1)),
+        run_tree.UpstreamTask("shops.build", (0, 1)),
     )
 
 
@@ -329,7 +325,7 @@ def test_a_state_that_airflow_cannot_give_is_not_set_by_others(map_index: int, a
     ti.get_task_states.assert_called_once_with("shop", asked, ["build"], run_ids=[RUN_ID])
 
 
-def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[UpstreamTask, ...]:
+def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[run_tree.UpstreamTask, ...]:
     """Return the tasks upstream of the last task of a chain of Spark, Python and empty tasks."""
 
     with DAG("shop", schedule=None):

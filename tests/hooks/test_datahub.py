@@ -8,20 +8,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.conversion.proposals import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks import RestSink
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.hooks import datahub
-from airflow_provider_spark_datahub.hooks.datahub import (
-    DatahubFileHook,
-    DatahubKafkaHook,
-    DatahubRestHook,
-    OpenLineageHook,
-    open_sink,
-    sink_of,
-)
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, SinkSettingsError
+from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSink
+from airflow_provider_spark_datahub.hooks import datahub, open_sink, sink_of
 from tests.cases import cases
 from tests.oracles.gms import GmsStandIn
 from tests.servers.kafka import Kafka
@@ -94,10 +84,10 @@ def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: d
 def test_a_hook_opens_the_sink_of_its_connection(connection: Any, tmp_path: Path) -> None:
     connection("datahub_rest_default", conn_type="datahub-rest", host="http://gms:8080")
     connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage.jsonl"))
-    with DatahubRestHook().get_conn() as rest, DatahubFileHook("own_file").get_conn() as file:
+    with datahub.DatahubRestHook().get_conn() as rest, datahub.DatahubFileHook("own_file").get_conn() as file:
         assert isinstance(rest, RestSink)
         assert isinstance(file, FileSink)
-    assert DatahubFileHook().datahub_conn_id == "datahub_file_default"
+    assert datahub.DatahubFileHook().datahub_conn_id == "datahub_file_default"
 
 
 def test_a_kafka_connection_of_datahubs_plugin_works(
@@ -110,7 +100,7 @@ def test_a_kafka_connection_of_datahubs_plugin_works(
     }
     connection("datahub_kafka_default", conn_type="datahub-kafka", host=kafka.bootstrap, extra=extra)
     proposal = Proposal("dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False})
-    with DatahubKafkaHook().get_conn() as sink:
+    with datahub.DatahubKafkaHook().get_conn() as sink:
         assert sink.deliver([proposal], Deadline.after(60)) == Delivery(delivered=1, stored=False)
     assert [each.key for each in kafka.messages(topic)] == [proposal.entity_urn]
 
@@ -136,16 +126,16 @@ def test_the_test_of_a_connection_writes_nothing_and_says_what_it_found(
 def test_the_test_of_a_connection_to_gms_checks_its_credentials(connection: Any) -> None:
     with GmsStandIn("token") as gms:
         connection("tested", conn_type="datahub-rest", host=gms.url, password="wrong")
-        works, message = DatahubRestHook("tested").test_connection()
+        works, message = datahub.DatahubRestHook("tested").test_connection()
         assert not works
         assert "set a valid access token as its password" in message
         connection("tested", conn_type="datahub-rest", host=gms.url, password="token")
-        works, message = DatahubRestHook("tested").test_connection()
+        works, message = datahub.DatahubRestHook("tested").test_connection()
     assert works
     assert "answers" in message
 
 
 def test_the_test_of_a_missing_connection_fails() -> None:
-    works, message = OpenLineageHook("missing").test_connection()
+    works, message = datahub.OpenLineageHook("missing").test_connection()
     assert not works
     assert "missing" in message

@@ -22,9 +22,7 @@ from sqlalchemy.pool import StaticPool
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
-from airflow_provider_spark_datahub.hooks import datahub, lineage_source
-from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
-from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope
+from airflow_provider_spark_datahub.hooks import LineageSource, Scope, datahub, lineage_source, stored_result
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
 from tests.delivery.outboxes import Recording, outbox_at, put

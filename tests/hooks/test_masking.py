@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
-from airflow_provider_spark_datahub.hooks import masking
-from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, check_sink
+from airflow_provider_spark_datahub.hooks import check_sink, masking
+from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook
 from tests.airflow_versions import read_names_of_secrets
 
 KNOWN = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}

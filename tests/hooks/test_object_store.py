@@ -11,8 +11,7 @@ import pytest
 from datahub.ingestion.source.file import read_metadata_file
 from datahub.metadata.schema_classes import MetadataChangeEventClass
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Sink
 from airflow_provider_spark_datahub.hooks.datahub import DatahubObjectStoreHook
 from tests.delivery.faults import Fault, survive
 from tests.delivery.samples import patch, upsert, upserts

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
-from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
-from airflow_provider_spark_datahub.delivery.sink import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, Rejection
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Lease, Outbox, OutboxError, OutboxLimits
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from tests.delivery.outboxes import Recording, key, put, receipts_in
 from tests.delivery.samples import upsert, upserts

@@ -20,32 +20,24 @@ from airflow_provider_spark_datahub.operators.task_lineage import LineagePending
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
 from tests.conversion.builders import file, query, urn, whole_application
-from tests.operators.tries import (
-    RUN_ID,
-    FakeSpark,
-    TaskInstance,
-    TaskState,
-    context_of,
-    execute,
-    operator_with_lineage,
-)
+from tests.operators import tries
 
 # What the job of this case wrote: /lake/out/a/revenue_by_country (tests/data/corpus).
 CASE, PATH = "a_csv_join_agg", "/lake/out/a/revenue_by_country"
 URI = f"file://{PATH}"
-TASK_RUN = AirflowSite().task_run_urn("shop", "build", RUN_ID)
+TASK_RUN = AirflowSite().task_run_urn("shop", "build", tries.RUN_ID)
 
 
 def attempt(
-    spark: FakeSpark, number: int = 1, state: TaskState | None = None, **arguments: Any
+    spark: tries.FakeSpark, number: int = 1, state: tries.TaskState | None = None, **arguments: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Return the events of one attempt, and its report."""
     spark.writes(CASE)
-    operator = operator_with_lineage(spark, **arguments)
-    ti, events = TaskInstance(try_number=number, max_tries=1), OutletEventAccessors()
-    context = {**context_of(operator, ti, state), "outlet_events": events}
+    operator = tries.operator_with_lineage(spark, **arguments)
+    ti, events = tries.TaskInstance(try_number=number, max_tries=1), OutletEventAccessors()
+    context = {**tries.context_of(operator, ti, state), "outlet_events": events}
     try:
-        execute(operator, context)
+        tries.execute(operator, context)
     except LineagePendingError:
         return None, ti.xcoms["lineage_report"]
     return events, ti.xcoms["lineage_report"]
@@ -55,7 +47,7 @@ def alias_events(events: Any, alias: str = "spark_datahub") -> list[tuple[str, d
     return [(event.dest_asset_key.uri, event.extra) for event in events[AssetAlias(alias)].asset_alias_events]
 
 
-def test_each_written_dataset_becomes_an_event_of_the_alias(spark: FakeSpark) -> None:
+def test_each_written_dataset_becomes_an_event_of_the_alias(spark: tries.FakeSpark) -> None:
     settings = {"datasets": "schemas"}
     events, report = attempt(spark, outlets=[AssetAlias("lake")], lineage=settings)
     ((uri, extra),) = alias_events(events, "lake")
@@ -70,7 +62,7 @@ def test_each_written_dataset_becomes_an_event_of_the_alias(spark: FakeSpark) ->
 
 
 @pytest.mark.slow
-def test_emit_assets_needs_no_alias_in_the_dag(spark: FakeSpark) -> None:
+def test_emit_assets_needs_no_alias_in_the_dag(spark: tries.FakeSpark) -> None:
     events, _ = attempt(spark, emit_assets=True)
     assert [uri for uri, _ in alias_events(events)] == [URI]
     events, _ = attempt(spark, emit_assets={"file": "hive://lake{path}"})
@@ -84,7 +76,7 @@ def test_emit_assets_needs_no_alias_in_the_dag(spark: FakeSpark) -> None:
     assert dag.get_task("mapped").unmap({"application_args": ["x"]}).outlets == [AssetAlias("spark_datahub")]
 
 
-def test_declared_outlets_are_compared_with_what_was_written(spark: FakeSpark) -> None:
+def test_declared_outlets_are_compared_with_what_was_written(spark: tries.FakeSpark) -> None:
     declared, other = Asset(name="revenue", uri=URI), Asset("file:///lake/other")
     events, report = attempt(spark, outlets=[declared, other])
     assert events[declared].extra["datahub_urn"] == urn("file", PATH)
@@ -99,13 +91,13 @@ def test_declared_outlets_are_compared_with_what_was_written(spark: FakeSpark) -
     ]
 
     spark.writes(b"")
-    operator = operator_with_lineage(spark, outlets=[declared])
-    ti = TaskInstance()
-    execute(operator, {**context_of(operator, ti), "outlet_events": OutletEventAccessors()})
+    operator = tries.operator_with_lineage(spark, outlets=[declared])
+    ti = tries.TaskInstance()
+    tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": OutletEventAccessors()})
     assert "it is not known which outlets" in " ".join(ti.xcoms["lineage_report"]["warnings"])
 
 
-def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
+def test_partitions_are_keys_of_a_declared_outlet(spark: tries.FakeSpark) -> None:
     """In OpenLineage's own form of a write of two partitions; the recorded job wrote none."""
     condition = {"type": "partition", "partitions": [{"dimensions": {"day": "2026-01-01"}}, {"identifier": "late"}]}
     written = file("/lake/daily") | {"outputFacets": {"subset": {"outputCondition": condition}}}
@@ -115,9 +107,9 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
 
     def keys(**arguments: Any) -> tuple[set[str], list[str]]:
         spark.writes(events_file)
-        operator = operator_with_lineage(spark, outlets=[declared], **arguments)
-        ti, events = TaskInstance(), OutletEventAccessors()
-        execute(operator, {**context_of(operator, ti), "outlet_events": events})
+        operator = tries.operator_with_lineage(spark, outlets=[declared], **arguments)
+        ti, events = tries.TaskInstance(), OutletEventAccessors()
+        tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": events})
         report = ti.xcoms["lineage_report"]
         assert report["assets"] == ["file:///lake/daily"]
         return getattr(events[declared], "partition_keys", set()), report["warnings"]
@@ -135,8 +127,10 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: FakeSpark) -> None:
     assert warning.startswith("the event of file:///lake/daily has no partition keys: partition_key must be at most")
 
 
-@pytest.mark.parametrize("state", [TaskState(), None])
-def test_a_retry_that_only_delivers_emits_once(spark: FakeSpark, tmp_path: Path, state: TaskState | None) -> None:
+@pytest.mark.parametrize("state", [tries.TaskState(), None])
+def test_a_retry_that_only_delivers_emits_once(
+    spark: tries.FakeSpark, tmp_path: Path, state: tries.TaskState | None
+) -> None:
     (tmp_path / "sink").write_text("in the way")
     events, _ = attempt(spark, 1, state, emit_assets=True, lineage_on_failure="retry")
     assert events is None, "the task fails, and Airflow stores nothing of it"
@@ -148,12 +142,16 @@ def test_a_retry_that_only_delivers_emits_once(spark: FakeSpark, tmp_path: Path,
     assert report["assets"] == [URI]
 
 
-def test_a_failed_attempt_emits_nothing(spark: FakeSpark) -> None:
+def test_a_failed_attempt_emits_nothing(spark: tries.FakeSpark) -> None:
     spark.exits(1)
     spark.writes(CASE)
-    operator, events, ti = operator_with_lineage(spark, emit_assets=True), OutletEventAccessors(), TaskInstance()
+    operator, events, ti = (
+        tries.operator_with_lineage(spark, emit_assets=True),
+        OutletEventAccessors(),
+        tries.TaskInstance(),
+    )
     with pytest.raises(AirflowException):
-        execute(operator, {**context_of(operator, ti), "outlet_events": events})
+        tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": events})
     assert (dict(events), ti.xcoms["lineage_report"]["assets"]) == ({}, [])
 
 
@@ -162,7 +160,7 @@ def test_the_uri_of_a_written_dataset(platform: str, name: str, templates: Mappi
     assert _asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
 
 
-def test_a_uri_that_airflow_refuses_is_a_warning_and_the_others_have_events(spark: FakeSpark) -> None:
+def test_a_uri_that_airflow_refuses_is_a_warning_and_the_others_have_events(spark: tries.FakeSpark) -> None:
     _, report = attempt(spark, emit_assets={"file": "airflow://{name}"})
     assert report["assets"] == []
     (warning,) = report["warnings"]

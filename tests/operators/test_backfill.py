@@ -15,8 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub import operators
 from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
-from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
-from airflow_provider_spark_datahub.conversion.convert import convert_events
+from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator
 from tests.operators import tries
 

@@ -10,21 +10,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.conversion.convert import Converter
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.capture import ATTEMPT_PROPERTY, EventLog, Submission
+from airflow_provider_spark_datahub.conversion import Converter, LineageSettings
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cases import cases
-from tests.operators.tries import (
-    EVENTS,
-    LOG,
-    FakeSpark,
-    TaskState,
-    operator_with_lineage,
-    report_of,
-    run_try,
-)
+from tests.operators import tries
 
 DRIVER_OUTPUT = Path(__file__).parents[1] / "data" / "driver_output"
 """What real drivers printed: see ``tests/capture/test_driver_output.py``."""
@@ -32,13 +22,13 @@ WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
 
 @pytest.fixture(autouse=True)
-def _no_events(spark: FakeSpark) -> None:
+def _no_events(spark: tries.FakeSpark) -> None:
     spark.writes_nothing()
 
 
-def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: FakeSpark) -> None:
-    spark.logs(LOG)
-    report = report_of(operator_with_lineage(spark, capture="event_log"))
+def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: tries.FakeSpark) -> None:
+    spark.logs(tries.LOG)
+    report = tries.report_of(tries.operator_with_lineage(spark, capture="event_log"))
     [arguments] = spark.runs
     assert "OpenLineageSparkListener" not in arguments
     assert spark.jar not in arguments
@@ -50,39 +40,39 @@ def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: Fake
 
 @cases("operators")
 def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
-    spark: FakeSpark, arguments: dict[str, Any], why: str
+    spark: tries.FakeSpark, arguments: dict[str, Any], why: str
 ) -> None:
-    spark.logs(LOG)
-    report = report_of(operator_with_lineage(spark, capture="auto", **arguments))
+    spark.logs(tries.LOG)
+    report = tries.report_of(tries.operator_with_lineage(spark, capture="auto", **arguments))
     assert WRITTEN in report["outputs"]
     assert [warning for warning in report["warnings"] if why in warning and "Spark's own event log" in warning]
     assert "OpenLineageSparkListener" not in spark.runs[0]
 
 
-def test_auto_uses_the_event_log_if_the_listener_left_no_event(spark: FakeSpark) -> None:
-    spark.logs(LOG)
-    report = report_of(operator_with_lineage(spark, capture="auto"))
+def test_auto_uses_the_event_log_if_the_listener_left_no_event(spark: tries.FakeSpark) -> None:
+    spark.logs(tries.LOG)
+    report = tries.report_of(tries.operator_with_lineage(spark, capture="auto"))
     assert "OpenLineageSparkListener" in spark.runs[0]
     assert WRITTEN in report["outputs"]
 
 
-def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: FakeSpark) -> None:
-    spark.writes(EVENTS)
-    spark.logs(LOG)
-    with_log = report_of(operator_with_lineage(spark, capture="auto"))
-    assert with_log["events"] == len(EVENTS.splitlines())
+def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: tries.FakeSpark) -> None:
+    spark.writes(tries.EVENTS)
+    spark.logs(tries.LOG)
+    with_log = tries.report_of(tries.operator_with_lineage(spark, capture="auto"))
+    assert with_log["events"] == len(tries.EVENTS.splitlines())
     assert len(with_log["jobs"]) == 1
     edges = len(with_log["inputs"]) + len(with_log["outputs"])
     assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
 
 
-def test_an_output_that_is_gone_at_the_end_is_reported(spark: FakeSpark, tmp_path: Path) -> None:
+def test_an_output_that_is_gone_at_the_end_is_reported(spark: tries.FakeSpark, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    spark.writes(EVENTS.replace(b"/lake/", f"{lake}/".encode()))
+    spark.writes(tries.EVENTS.replace(b"/lake/", f"{lake}/".encode()))
     path = lake / "out/union/pivot"
 
     def is_reported() -> bool:
-        gaps = report_of(operator_with_lineage(spark, capture="listener"))["gaps"]
+        gaps = tries.report_of(tries.operator_with_lineage(spark, capture="listener"))["gaps"]
         return f"{path} was written, and is gone: if the job renamed it, no edge has its new name" in gaps
 
     # The job had it elsewhere, and moved it.
@@ -91,14 +81,16 @@ def test_an_output_that_is_gone_at_the_end_is_reported(spark: FakeSpark, tmp_pat
     assert not is_reported()
 
 
-def test_the_outputs_of_another_machine_are_not_missed(spark: FakeSpark) -> None:
-    spark.writes(EVENTS)
-    gaps = report_of(operator_with_lineage(spark, capture="listener"))["gaps"]
+def test_the_outputs_of_another_machine_are_not_missed(spark: tries.FakeSpark) -> None:
+    spark.writes(tries.EVENTS)
+    gaps = tries.report_of(tries.operator_with_lineage(spark, capture="listener"))["gaps"]
     assert not [gap for gap in gaps if "is gone" in gap]
 
 
-def test_a_job_that_disables_its_event_log_is_reported(spark: FakeSpark) -> None:
-    report = report_of(operator_with_lineage(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"}))
+def test_a_job_that_disables_its_event_log_is_reported(spark: tries.FakeSpark) -> None:
+    report = tries.report_of(
+        tries.operator_with_lineage(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})
+    )
     assert not report["outputs"]
     assert [warning for warning in report["warnings"] if "no Spark event log: the job sets" in warning]
 
@@ -112,7 +104,7 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     injected = log.inject(wanted, events_file, local_driver=True)
     mark = str(injected.properties[ATTEMPT_PROPERTY])
     for number, attempt in enumerate(("another", mark)):
-        lines = [json.loads(line) for line in LOG.splitlines()]
+        lines = [json.loads(line) for line in tries.LOG.splitlines()]
         for line in lines:
             if line["Event"] == "SparkListenerEnvironmentUpdate":
                 line["Spark Properties"] = {ATTEMPT_PROPERTY: attempt}
@@ -128,23 +120,23 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=["with task state", "without"])
-def state(request: pytest.FixtureRequest) -> TaskState | None:
+def state(request: pytest.FixtureRequest) -> tries.TaskState | None:
     """Airflow keeps a state of tasks since 3.3; otherwise the outbox has the record."""
-    return TaskState() if request.param == "with task state" else None
+    return tries.TaskState() if request.param == "with task state" else None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["listener", "auto"])
 def test_the_attempt_after_a_failed_listener_runs_without_it(
-    spark: FakeSpark, state: TaskState | None, capture: str
+    spark: tries.FakeSpark, state: tries.TaskState | None, capture: str
 ) -> None:
     output = DRIVER_OUTPUT / "memory.log.gz"
     spark.prints(gzip.decompress(output.read_bytes()).decode())
     spark.exits(1)
-    first = run_try(spark, 1, state, max_tries=2, fails=AirflowException, capture=capture)
-    spark.logs(LOG)
+    first = tries.run_try(spark, 1, state, max_tries=2, fails=AirflowException, capture=capture)
+    spark.logs(tries.LOG)
     spark.exits(0)
-    second, third = (run_try(spark, number, state, max_tries=2, capture=capture) for number in (2, 3))
+    second, third = (tries.run_try(spark, number, state, max_tries=2, capture=capture) for number in (2, 3))
 
     failure = "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"
     assert f"{failure}; a next attempt runs without the listener" in first["warnings"]
@@ -159,16 +151,18 @@ def test_the_attempt_after_a_failed_listener_runs_without_it(
         ]
 
 
-def test_a_failure_of_the_job_itself_keeps_the_listener(spark: FakeSpark, state: TaskState | None) -> None:
+def test_a_failure_of_the_job_itself_keeps_the_listener(spark: tries.FakeSpark, state: tries.TaskState | None) -> None:
     spark.prints(gzip.decompress((DRIVER_OUTPUT / "users_memory.log.gz").read_bytes()).decode())
     spark.exits(1)
-    reports = [run_try(spark, number, state, max_tries=2, fails=AirflowException) for number in (1, 2)]
+    reports = [tries.run_try(spark, number, state, max_tries=2, fails=AirflowException) for number in (1, 2)]
     assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]
     assert not [warning for report in reports for warning in report["warnings"] if "without" in warning]
 
 
-def test_a_job_that_succeeds_in_spite_of_its_listener_keeps_it(spark: FakeSpark, state: TaskState | None) -> None:
+def test_a_job_that_succeeds_in_spite_of_its_listener_keeps_it(
+    spark: tries.FakeSpark, state: tries.TaskState | None
+) -> None:
     spark.prints(gzip.decompress((DRIVER_OUTPUT / "memory.log.gz").read_bytes()).decode())
     for number in (1, 2):
-        run_try(spark, number, state, max_tries=2)
+        tries.run_try(spark, number, state, max_tries=2)
     assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]

@@ -16,14 +16,7 @@ from airflow_provider_spark_datahub.task import earlier
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cases import cases
-from tests.operators.tries import (
-    RUN_ID,
-    FakeSpark,
-    TaskInstance,
-    killed_last_attempt,
-    operator_with_lineage,
-    report_of,
-)
+from tests.operators import tries
 
 GONE = 2**22 + 1
 """No process has this id."""
@@ -33,7 +26,7 @@ GONE = 2**22 + 1
 @cases("operators")
 @pytest.mark.parametrize("ignores_sigterm", [False, True])
 def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
-    spark: FakeSpark,
+    spark: tries.FakeSpark,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, str],
@@ -43,7 +36,7 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
     ignores_sigterm: bool,
 ) -> None:
     monkeypatch.setattr(earlier, "_ORPHAN_SECONDS", 0.5)
-    _, events_file = killed_last_attempt(tmp_path, run_id=RUN_ID, machine="", task_id="build", process=GONE)
+    _, events_file = tries.killed_last_attempt(tmp_path, run_id=tries.RUN_ID, machine="", task_id="build", process=GONE)
     trap = "trap '' TERM;" if ignores_sigterm else ""
     submit = [*("/bin/bash", "-c", f"{trap} echo; read -t 600 <> <(:)", "spark-submit", "--deploy-mode", deploy_mode)]
     conf = f"spark.openlineage.transport.location={events_file}"
@@ -53,7 +46,7 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported_or_stopped(
             for process in (orphan, bystander):
                 assert process.stdout
                 process.stdout.readline()
-            report = report_of(operator_with_lineage(spark, **options), TaskInstance(try_number=2))
+            report = tries.report_of(tries.operator_with_lineage(spark, **options), tries.TaskInstance(try_number=2))
             warnings = [text for text in report["warnings"] if "spark-submit" in text]
             assert len(warnings) == (1 if words else 0)
             if words:
@@ -84,9 +77,9 @@ def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_fol
             spark.communicate()
 
 
-def test_the_first_attempt_looks_for_no_orphans(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_attempt_looks_for_no_orphans(spark: tries.FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: pytest.fail("looked for processes"))
-    assert report_of(operator_with_lineage(spark))["warnings"] == []
+    assert tries.report_of(tries.operator_with_lineage(spark))["warnings"] == []
 
 
 @pytest.mark.slow

@@ -24,34 +24,19 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub import hooks
+from airflow_provider_spark_datahub.capture import SparkInstallation, SparkSubmit
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
-from airflow_provider_spark_datahub.capture.openlineage_jar import SparkSubmit
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import failure
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.delivery.outbox import Entry, Lease, Outbox
+from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from airflow_provider_spark_datahub.task import attempt
+from airflow_provider_spark_datahub.task import EndedAttempt, LineageConfiguration, RunningAttempt, attempt
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
-from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.options import LineageConfiguration
-from airflow_provider_spark_datahub.task.running import RunningAttempt
-from tests.operators.tries import (
-    FakeSpark,
-    TaskInstance,
-    configure_airflow,
-    context_of,
-    dag,
-    execute,
-    operator_with_lineage,
-    raised_by,
-    report_of,
-)
+from tests.operators import tries
 from tests.patience import HANGS
 
 
@@ -62,12 +47,12 @@ class Ending:
     code: int = 0
     raised: BaseException | None = None
 
-    def arrange(self, spark: FakeSpark) -> Any:
+    def arrange(self, spark: tries.FakeSpark) -> Any:
         spark.exits(self.code)
         if self.raised is None:
             return nullcontext()
         spark.signals("USR1")
-        return raised_by(signal.SIGUSR1, lambda: self.raised)
+        return tries.raised_by(signal.SIGUSR1, lambda: self.raised)
 
 
 ENDINGS = {
@@ -112,7 +97,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "delivering": (FileSink, "deliver"),
     "sending": (FileSink, "send"),
     "settling": (Entry, "settle"),
-    "the report": (TaskInstance, "xcom_push"),
+    "the report": (tries.TaskInstance, "xcom_push"),
 }
 
 
@@ -120,10 +105,12 @@ class LineageBugError(Exception):
     """Nobody expects it."""
 
 
-def outcome(operator: SparkSubmitOperator, ending: Ending, spark: FakeSpark) -> tuple[object, BaseException | None]:
+def outcome(
+    operator: SparkSubmitOperator, ending: Ending, spark: tries.FakeSpark
+) -> tuple[object, BaseException | None]:
     with ending.arrange(spark):
         try:
-            return execute(operator, context_of(operator)), None
+            return tries.execute(operator, tries.context_of(operator)), None
         except BaseException as raised:  # noqa: BLE001 (whatever it is, it is compared)
             return None, raised
 
@@ -137,19 +124,19 @@ def let_lineage_threads_end() -> None:
 
 def plain(**arguments: Any) -> SparkSubmitOperator:
     return SparkSubmitOperator(
-        **{"task_id": "build", "application": "job.py", "name": "build", "dag": dag(), **arguments}
+        **{"task_id": "build", "application": "job.py", "name": "build", "dag": tries.dag(), **arguments}
     )
 
 
 @contextmanager
-def case(folder: Path, name: str) -> Iterator[tuple[FakeSpark, pytest.MonkeyPatch]]:
+def case(folder: Path, name: str) -> Iterator[tuple[tries.FakeSpark, pytest.MonkeyPatch]]:
     """Give one case of a table a Spark, and locations, of its own."""
     own = folder / name
     own.mkdir()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        configure_airflow(own, monkeypatch.setenv)
+        tries.configure_airflow(own, monkeypatch.setenv)
         monkeypatch.setattr(failure, "_breakers", {})
-        spark = FakeSpark(own, monkeypatch.setenv)
+        spark = tries.FakeSpark(own, monkeypatch.setenv)
         spark.writes("a_csv_join_agg")
         yield spark, monkeypatch
         let_lineage_threads_end()
@@ -181,7 +168,7 @@ def assert_same(
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_a_task_with_lineage_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
     with case(tmp_path, "with lineage") as (spark, _):
-        found = outcome(operator_with_lineage(spark), ending, spark)
+        found = outcome(tries.operator_with_lineage(spark), ending, spark)
         assert len(spark.runs) == 1
     assert_same("with lineage", ending, found, plain_outcome(tmp_path, ending))
 
@@ -195,7 +182,7 @@ def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(tmp_pat
         with case(tmp_path, step) as (spark, monkeypatch):
             fail = Mock(side_effect=LineageBugError(step))
             monkeypatch.setattr(*STEPS[step], fail)
-            assert_same(step, ending, outcome(operator_with_lineage(spark), ending, spark), expected)
+            assert_same(step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected)
             assert len(spark.runs) == 1, step
             let_lineage_threads_end()
             assert fail.called, step
@@ -205,14 +192,14 @@ def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(tmp_pat
     "step", [step for step in STEPS if step not in ("the announcement", "following", "the report")]
 )
 def test_a_failure_in_a_step_of_lineage_is_reported(
-    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: tries.FakeSpark, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
 
     def fail(*_: object, **__: object) -> NoReturn:
         raise LineageBugError(f"bug in {step}")
 
     monkeypatch.setattr(*STEPS[step], fail)
-    report = report_of(operator_with_lineage(spark))
+    report = tries.report_of(tries.operator_with_lineage(spark))
     assert f"lineage failed: LineageBugError: bug in {step}" in report["reason"]
 
 
@@ -225,7 +212,7 @@ def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(tmp_path: Path
             monkeypatch.setattr(*STEPS[step], Mock(side_effect=AirflowTaskTimeout(step)))
             if step == "delivering":
                 monkeypatch.setattr(RunningAttempt, "announce", lambda self: None)  # noqa: ARG005 (a method)
-            assert_same(step, ending, outcome(operator_with_lineage(spark), ending, spark), expected)
+            assert_same(step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected)
             assert len(spark.runs) == 1, step
 
 
@@ -249,13 +236,13 @@ def test_a_task_with_wrong_settings_ends_as_the_plain_operator(tmp_path: Path, e
     for name, arguments in WRONG_SETTINGS.items():
         with case(tmp_path, name) as (spark, _), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of wrong arguments, for whoever parses the DAG
-            found = outcome(operator_with_lineage(spark, **arguments), ending, spark)
+            found = outcome(tries.operator_with_lineage(spark, **arguments), ending, spark)
             assert_same(name, ending, found, expected)
             assert len(spark.runs) == 1, name
 
 
 def test_a_store_of_task_state_that_fails_costs_no_lineage_and_the_first_attempt_asks_for_nothing(
-    spark: FakeSpark,
+    spark: tries.FakeSpark,
 ) -> None:
     asked = []
 
@@ -265,10 +252,10 @@ def test_a_store_of_task_state_that_fails_costs_no_lineage_and_the_first_attempt
             raise LineageBugError(key)
 
     for number in (1, 2):
-        operator = operator_with_lineage(spark, lineage_on_failure="retry")
-        context = context_of(operator, TaskInstance(try_number=number))
+        operator = tries.operator_with_lineage(spark, lineage_on_failure="retry")
+        context = tries.context_of(operator, tries.TaskInstance(try_number=number))
         context["task_state_store"] = Broken()
-        execute(operator, context)
+        tries.execute(operator, context)
         assert len(spark.runs) == number
         assert context["ti"].xcoms["lineage_report"]["pending"] == 0
         assert bool(asked) is (number == 2)
@@ -288,7 +275,7 @@ def test_a_store_of_task_state_that_fails_costs_no_lineage_and_the_first_attempt
     ],
 )
 def test_the_result_of_the_task_run_is_airflows(
-    spark: FakeSpark,
+    spark: tries.FakeSpark,
     monkeypatch: pytest.MonkeyPatch,
     ending: Ending,
     max_tries: int,
@@ -304,13 +291,13 @@ def test_the_result_of_the_task_run_is_airflows(
         return real(task_try, *arguments)
 
     monkeypatch.setattr(TaskAttempt, "proposals", noting)
-    operator = operator_with_lineage(spark)
-    ti: Any = TaskInstance(max_tries=max_tries)
+    operator = tries.operator_with_lineage(spark)
+    ti: Any = tries.TaskInstance(max_tries=max_tries)
     if should_retry is not None:
         ti._ti_context_from_server = type("Context", (), {"should_retry": should_retry})()
     with ending.arrange(spark):
         try:
-            execute(operator, context_of(operator, ti))
+            tries.execute(operator, tries.context_of(operator, ti))
         except (AirflowException, AirflowTaskTimeout):
             assert result != "SUCCESS"
     assert results == [result]
@@ -320,17 +307,17 @@ def test_the_result_of_the_task_run_is_airflows(
     ("set_to", "result"), [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")]
 )
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
-    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
+    spark: tries.FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
 ) -> None:
     monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
-    operator = operator_with_lineage(spark)
-    ti = TaskInstance(max_tries=1, set_to=set_to)
-    with raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException) as killed:
-        execute(operator, context_of(operator, ti))
+    operator = tries.operator_with_lineage(spark)
+    ti = tries.TaskInstance(max_tries=1, set_to=set_to)
+    with tries.raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException) as killed:
+        tries.execute(operator, tries.context_of(operator, ti))
     # Airflow's task runner knows nothing of the state, and calls the failure's listeners.
-    runtime: Any = SimpleNamespace(task=operator, get_template_context=lambda: context_of(operator, ti))
+    runtime: Any = SimpleNamespace(task=operator, get_template_context=lambda: tries.context_of(operator, ti))
     dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
     sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
@@ -339,11 +326,13 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(spark: FakeSpark, tmp_path: Path, fails: bool) -> None:
+def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(
+    spark: tries.FakeSpark, tmp_path: Path, fails: bool
+) -> None:
     """A process that resumes it has not seen Spark, and only knows how the task ended."""
-    context = context_of(operator_with_lineage(spark))
-    execute(context["task"], context)
-    resumed: Any = operator_with_lineage(spark)
+    context = tries.context_of(tries.operator_with_lineage(spark))
+    tries.execute(context["task"], context)
+    resumed: Any = tries.operator_with_lineage(spark)
     resumed.done = Mock(side_effect=AirflowException("after the deferral") if fails else None)
     context["task"], sent = resumed, (tmp_path / "sink" / "lineage.jsonl").read_text()
     report = context["ti"].xcoms["lineage_report"]
@@ -364,14 +353,14 @@ def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(spark: FakeSpar
 
 
 def test_the_listener_leaves_tasks_without_lineage_alone_and_logs_broken_ones(
-    spark: FakeSpark, caplog: pytest.LogCaptureFixture
+    spark: tries.FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
-    switched_off = operator_with_lineage(spark, enabled=False)
+    switched_off = tries.operator_with_lineage(spark, enabled=False)
     broken = SimpleNamespace(task=SimpleNamespace(settle_lineage=1), get_template_context=dict, task_id="broken")
     for ti in (
         SimpleNamespace(task=plain()),
         SimpleNamespace(),
-        SimpleNamespace(task=switched_off, get_template_context=lambda: context_of(switched_off)),
+        SimpleNamespace(task=switched_off, get_template_context=lambda: tries.context_of(switched_off)),
         broken,
     ):
         dag_run_listener.on_task_instance_success("running", ti)

@@ -24,10 +24,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.task.attempt import AttemptLineage
-from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.options import LineageConfiguration
-from airflow_provider_spark_datahub.task.report import LineageReport
+from airflow_provider_spark_datahub.task import AttemptLineage, EndedAttempt, LineageConfiguration, LineageReport
 from tests.airflow_versions import DURABLE, redact
 from tests.cases import cases
 from tests.cli.commands import run

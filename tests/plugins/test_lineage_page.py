@@ -24,11 +24,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion import Fingerprint, Proposal, Use
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Histories, Outbox, OutboxRecords
-from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, Scope, TaskReport
+from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import AIRFLOW

@@ -13,15 +13,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.conversion import (
-    Converter,
-    Ending,
-    LineageSettings,
-    convert_events,
-    convert_run_event,
-    event_without_secrets,
-)
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.visualization import build_graph, render_json, render_page
 from tests.cli.commands import run as command
@@ -244,22 +237,22 @@ def test_in_what_is_delivered(
 
 
 def test_in_proposals_of_events_and_on_the_page() -> None:
-    settings = LineageSettings.from_mapping(SETTINGS)
+    settings = conversion.LineageSettings.from_mapping(SETTINGS)
     for coalesce in (True, False):
-        converted = convert_events(events().splitlines(), replace(settings, coalesce_jobs=coalesce))
+        converted = conversion.convert_events(events().splitlines(), replace(settings, coalesce_jobs=coalesce))
         proposals = converted.proposals(settings)
         assert leaked("".join(proposal.to_json() for proposal in proposals)) == []
         graph = build_graph(proposals)
         assert leaked(render_page(graph) + json.dumps(render_json(graph)) + repr(converted.diagnostics)) == []
         assert {"/orders/0", "/orders/1"} <= {urn.split(",")[1][-9:] for urn in converted.inputs}
-    decoded = [proposal for event in _events() for proposal in convert_run_event(event, settings)]
+    decoded = [proposal for event in _events() for proposal in conversion.convert_run_event(event, settings)]
     assert leaked("".join(proposal.to_json() for proposal in decoded)) == []
 
 
 def test_in_what_sparks_own_log_shows() -> None:
     texts = all_texts("log").replace("canary-5e0c7a-log", secret("plan"))
     plan = f"Execute InsertIntoHadoopFsRelationCommand\n+- Scan JDBCRelation({texts}) [a#1]\n\n(1) {texts}"
-    converter = Converter(LineageSettings.from_mapping(SETTINGS))
+    converter = conversion.Converter(conversion.LineageSettings.from_mapping(SETTINGS))
     for event in (
         app_started(name=texts),
         {**environment("file:///"), "Spark Properties": by_name("log")},
@@ -269,16 +262,16 @@ def test_in_what_sparks_own_log_shows() -> None:
         app_ended(),
     ):
         converter.add_log_event(event)
-    converted = converter.finish(Ending())
-    found = "".join(proposal.to_json() for proposal in converted.proposals(LineageSettings()))
+    converted = converter.finish(conversion.Ending())
+    found = "".join(proposal.to_json() for proposal in converted.proposals(conversion.LineageSettings()))
     assert leaked(found + repr(converted.diagnostics) + "".join(converted.diagnostics.messages())) == []
 
 
 def test_in_raw_events() -> None:
     for event in _events():
-        assert leaked(event_without_secrets(json.dumps(event).encode()).decode()) == []
+        assert leaked(conversion.event_without_secrets(json.dumps(event).encode()).decode()) == []
         del event["run"]["facets"]["spark_properties"]
-        assert leaked(event_without_secrets(json.dumps(event).encode()).decode()) == []
+        assert leaked(conversion.event_without_secrets(json.dumps(event).encode()).decode()) == []
 
 
 def test_on_the_command_line() -> None:
@@ -324,7 +317,7 @@ def test_in_what_a_bug_of_ours_says(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(f"jdbc:postgresql://etl:{secret('exception')}@db/shop?password={secret('exception')}")
 
-    monkeypatch.setattr(Converter, "finish", fail)
+    monkeypatch.setattr(conversion.Converter, "finish", fail)
     xcoms = run_attempt(spark)
     assert "RuntimeError" in xcoms["lineage_report"]["reason"]
     assert_nothing_leaked(tmp_path, xcoms, caplog)

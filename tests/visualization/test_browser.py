@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import (
-    Action,
-    AttemptRow,
-    Attempts,
-    Frame,
-    build_graph,
-    build_network,
-    read_asset,
-    render_page,
-    render_svg,
-)
 from tests.cli.commands import run
 from tests.servers.chromium import Chromium, installed
 from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage
@@ -39,7 +29,7 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
     def opened(proposals: list[Proposal], width: int | None = None) -> Chromium:
         file = tmp_path / "lineage.html"
-        file.write_text(render_page(build_graph(proposals)), encoding="utf-8")
+        file.write_text(visualization.render_page(visualization.build_graph(proposals)), encoding="utf-8")
         browser.open(file, width)
         return browser
 
@@ -101,9 +91,9 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
 def test_the_drawing_alone_loads_nothing_either(
     browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    lineage_of = build_network(build_graph(request.getfixturevalue(which)))
+    lineage_of = visualization.build_network(visualization.build_graph(request.getfixturevalue(which)))
     file = tmp_path / "lineage.svg"
-    file.write_text(render_svg(lineage_of), encoding="utf-8")
+    file.write_text(visualization.render_svg(lineage_of), encoding="utf-8")
     browser.open(file)
     assert browser.run("return document.querySelectorAll('.box').length") == len(lineage_of.boxes)
     assert browser.run("return document.querySelectorAll('parsererror, script').length") == 0
@@ -351,7 +341,7 @@ def test_a_recorded_job_is_drawn_in_light_and_dark(browser: Chromium, tmp_path: 
 
 
 def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_sales: list[Proposal]) -> None:
-    row = AttemptRow(
+    row = visualization.AttemptRow(
         ("daily_sales", "scheduled__2026-11-20T00:00:00+00:00"),
         ("success", "pending"),
         "12 / 3",
@@ -361,12 +351,14 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
         raw="proposals?dag_id=daily_sales",
     )
     columns = ("DAG", "run", "Airflow", "lineage", "in / out", "reason", "when")
-    attempts = Attempts("Runs", columns, [row], [Action("Deliver now", "deliver", "…")], token="t")
-    frame = Frame("Spark lineage of daily_sales", attempts, script=read_asset("actions.js"))
+    attempts = visualization.Attempts(
+        "Runs", columns, [row], [visualization.Action("Deliver now", "deliver", "…")], token="t"
+    )
+    frame = visualization.Frame("Spark lineage of daily_sales", attempts, script=visualization.read_asset("actions.js"))
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"], failed=1)
     file = tmp_path / "narrow.html"
     for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
-        file.write_text(render_page(build_graph(proposals), frame=frame), encoding="utf-8")
+        file.write_text(visualization.render_page(visualization.build_graph(proposals), frame=frame), encoding="utf-8")
         browser.open(file, width)
         ask(browser, "unfoldAll", True)
         assert browser.run("return document.querySelectorAll('td.sources li').length") > 0

@@ -8,14 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import (
-    build_graph,
-    build_network,
-    render_json,
-    render_mermaid,
-    render_svg,
-)
 from airflow_provider_spark_datahub.visualization.layout import Layout
 from airflow_provider_spark_datahub.visualization.network import Box, Network
 from tests.visualization.conftest import HOSTILE, dataset
@@ -24,7 +18,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(proposals: list[Proposal]) -> ET.Element:
-    return ET.fromstring(render_svg(build_network(build_graph(proposals))))
+    return ET.fromstring(visualization.render_svg(visualization.build_network(visualization.build_graph(proposals))))
 
 
 def texts(root: ET.Element, style: str) -> list[str]:
@@ -62,7 +56,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 
 def test_it_needs_nothing_else(daily_sales: list[Proposal]) -> None:
-    text = render_svg(build_network(build_graph(daily_sales)))
+    text = visualization.render_svg(visualization.build_network(visualization.build_graph(daily_sales)))
     assert re.findall(r"https?://[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]
     assert re.findall(r"url\(([^)]*)\)", text) == ["#head"] * 7
     assert "@import" not in text
@@ -75,8 +69,8 @@ def test_nothing_is_drawn_of_nothing() -> None:
 def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
     plain = drawn(daily_sales)
     assert not texts(plain, "column")
-    network = build_network(build_graph(daily_sales), unfolded=True)
-    root = ET.fromstring(render_svg(network))
+    network = visualization.build_network(visualization.build_graph(daily_sales), unfolded=True)
+    root = ET.fromstring(visualization.render_svg(network))
     columns = [column for box in network.datasets for column in box.columns]
     names = [column.name or "(the table as a whole)" for column in columns]
     assert sorted(texts(root, "column")) == sorted(names)
@@ -105,12 +99,12 @@ LINE = re.compile(
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
     box = Box("j1", "urn:li:dataJob:x", name.replace("\n", ""), "", name)
-    text = render_mermaid(Network({"j1": box}, (), Layout({}, {}, 0, 0), {}))
+    text = visualization.render_mermaid(Network({"j1": box}, (), Layout({}, {}, 0, 0), {}))
     assert re.search(r'j1\(\["<b>(?:[^\W]|[ ._/:=@+,-]|#\d+;)*</b>"\]\)\n', text)
 
 
 def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
-    text = render_mermaid(build_network(build_graph(hostile)))
+    text = visualization.render_mermaid(visualization.build_network(visualization.build_graph(hostile)))
     assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []
 
 
@@ -118,7 +112,7 @@ def test_datasets_with_their_columns() -> None:
     schema = Proposal(
         "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
     )
-    assert render_json(build_graph([schema]))["datasets"] == [
+    assert visualization.render_json(visualization.build_graph([schema]))["datasets"] == [
         {
             "urn": dataset("a"),
             "platform": "hive",
@@ -131,6 +125,6 @@ def test_datasets_with_their_columns() -> None:
 
 
 def test_everything_is_json(hostile: list[Proposal]) -> None:
-    found = render_json(build_graph(hostile))
+    found = visualization.render_json(visualization.build_graph(hostile))
     assert json.loads(json.dumps(found)) == found
     assert len(found["problems"]) == len(HOSTILE)

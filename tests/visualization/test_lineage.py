@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from airflow_provider_spark_datahub.visualization.flow import Glyphs, _Drawing, cell_width, draw_flows
+from airflow_provider_spark_datahub.visualization.flow import UNICODE, _Drawing, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.model import GraphJob
 from airflow_provider_spark_datahub.visualization.names import ShortName
 from tests.cases import cases
@@ -22,7 +22,7 @@ def job(key: str, reads: str = "", writes: str = "") -> GraphJob:
 
 
 def drawn(jobs: list[GraphJob], width: int = 100) -> list[_Drawing]:
-    return draw_flows(jobs, width, Glyphs.of(fancy=True), lambda key: ShortName("p", key))
+    return draw_flows(jobs, width, UNICODE, lambda key: ShortName("p", key))
 
 
 def text_of(drawing: _Drawing) -> str:
@@ -164,5 +164,5 @@ def test_a_shortened_name_keeps_its_end_and_is_listed_in_full() -> None:
 
 @cases("visualization")
 def test_names_are_shortened_where_a_part_of_them_begins(text: str, width: int, expected: str) -> None:
-    assert Glyphs.of(fancy=True).shorten(text, width) == expected
+    assert UNICODE.shorten(text, width) == expected
     assert cell_width(expected) <= width

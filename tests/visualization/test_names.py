@@ -4,14 +4,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization import harmless
-from airflow_provider_spark_datahub.visualization.names import (
-    _LONGEST_NAME,
-    Column,
-    ShortNames,
-    format_duration,
-    format_time,
-)
+from airflow_provider_spark_datahub.visualization import format_duration, harmless
+from airflow_provider_spark_datahub.visualization.names import _LONGEST_NAME, Column, ShortNames, format_time
 from tests.cases import cases
 
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:{},{},{})"

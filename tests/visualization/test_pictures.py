@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import (
-    build_graph,
-    build_network,
-    render_json,
-    render_mermaid,
-    render_page,
-)
 from tests.visualization.conftest import shown
 from tests.visualization.test_page import Reader
 
@@ -24,7 +18,7 @@ PICTURES = Path(__file__).parents[1] / "data" / "pictures"
 
 def words(proposals: list[Proposal]) -> str:
     """Return the words of the page, a section a line."""
-    text = Reader(render_page(build_graph(proposals))).text
+    text = Reader(visualization.render_page(visualization.build_graph(proposals))).text
     for heading in ("Runs times", "Lineage Choose", "Tables and"):
         text = text.replace(f" {heading}", f"\n{heading}")
     return f"{text}\n"
@@ -34,8 +28,12 @@ VIEWS: dict[str, Callable[[list[Proposal]], str]] = {
     "terminal.txt": lambda proposals: shown(proposals, 130),
     "file.txt": lambda proposals: shown(proposals, 76, terminal=False),
     "page.txt": words,
-    "lineage.mmd": lambda proposals: render_mermaid(build_network(build_graph(proposals))),
-    "lineage.json": lambda proposals: json.dumps(render_json(build_graph(proposals)), indent=2) + "\n",
+    "lineage.mmd": lambda proposals: visualization.render_mermaid(
+        visualization.build_network(visualization.build_graph(proposals))
+    ),
+    "lineage.json": lambda proposals: (
+        json.dumps(visualization.render_json(visualization.build_graph(proposals)), indent=2) + "\n"
+    ),
 }
 
 
