@@ -3,8 +3,9 @@
     python benchmarks/impact.py [WORLDS]
 
 A world is a month of 20 tables in three layers and 60 tasks in three DAGs, with late runs, retries and backfills: 20
-tasks write the tables, 40 write a report each. Tables hold a hash per column, so that running everything again with one
-corrupted write shows exactly whose outputs change.
+tasks write the tables, 40 write a report each. Some tasks without lineage may hand on what one task wrote to another.
+Tables hold a hash per column, so that running everything again with one corrupted write shows exactly whose outputs
+change.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import NamedTuple
 
+from msgspec import structs
+
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Fingerprint, Impact, Records
-from airflow_provider_spark_datahub.conversion.history.changes import Use
+from airflow_provider_spark_datahub.conversion import Fingerprint, Impact, Records, SilentTasks, Use
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
 COLUMNS = tuple(f"c{number}" for number in range(4))
@@ -60,13 +62,18 @@ class Table:
 
 
 class Task(NamedTuple):
-    """Task: its inputs, with whether it reads only its day; per output, the inputs of each column and the filters."""
+    """Task: its inputs, with whether it reads only its day; per output, the inputs of each column and the filters.
+
+    :param before: DAG and name of tasks whose writes tasks without lineage hand to it, with these tasks' names.
+    """
 
     dag: str
     name: str
     inputs: dict[int, bool]
     outputs: dict[int, dict[str, tuple[tuple[int, str], ...]]]
     hidden: frozenset[int]
+    before: tuple[tuple[str, str, str], ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Run(NamedTuple):
@@ -80,8 +87,8 @@ class Run(NamedTuple):
     fails: str
 
 
-def world(seed: int, kinds: Sequence[str] = KINDS) -> tuple[list[tuple[str, str]], list[Run]]:
-    """Return the tables, as kinds and modes, and the executions, in order."""
+def world(seed: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> tuple[list[tuple[str, str]], list[Run]]:
+    """Return the tables, as kinds and modes, and the executions, in order. :param silent: tasks without lineage."""
     dice = random.Random(seed)
     tables = [(dice.choice(kinds), dice.choice(MODES)) for _ in range(TASKS)]
     tasks = []
@@ -99,6 +106,12 @@ def world(seed: int, kinds: Sequence[str] = KINDS) -> tuple[list[tuple[str, str]
             outputs[table] = {column: tuple(sorted(of - {(-1, "")})) for column, of in columns.items()}
         hidden = frozenset(used for used in inputs if dice.random() < 0.15)
         tasks.append(Task(f"dag{number * DAGS // TASKS}", f"task{number}", inputs, outputs, hidden))
+    others = random.Random(-1 - seed)
+    for place in range(silent):
+        first, last = sorted(others.sample(range(TASKS), 2))
+        step, before = f"step{place}", tasks[last].before
+        tasks[last] = tasks[last]._replace(before=(*before, (tasks[first].dag, tasks[first].name, step)))
+        tasks[first] = tasks[first]._replace(after=(*tasks[first].after, step))
     planned = []
     for day in range(DAYS):
         for task in tasks:
@@ -126,14 +139,16 @@ def replay(
     """
     urn = "urn:li:dataset:(urn:li:dataPlatform:{},shop.t{},PROD)"
     state = [Table(urn.format(kind, number), kind, mode) for number, (kind, mode) in enumerate(tables)]
+    handed = dict[tuple[str, str], int]()
     for number, run in enumerate(runs):
         task, day = run.task, run.day
+        given = [handed.get((name, day)) for _, name, _ in task.before]
         inputs = {state[table].urn: _read(state[table], day, of_day=of_day) for table, of_day in task.inputs.items()}
         outputs, written, edges = dict[str, Use](), list[Content](), dict[tuple[str, str], list[tuple[str, str]]]()
         seen = {used: state[used].read(day, of_day=of_day) for used, of_day in task.inputs.items()}
         for table, columns in task.outputs.items() if run.fails != "before" else ():
             content = {
-                column: _digest((task.name, day, column, *(seen[used][source] for used, source in sources)))
+                column: _digest((task.name, day, column, *(seen[used][source] for used, source in sources), *given))
                 for column, sources in columns.items()
             }
             if wrong is not None and (number, table) == wrong[:2]:
@@ -149,8 +164,16 @@ def replay(
         numbered = tuple((names.index(output), names.index(used), tuple(of)) for (output, used), of in edges.items())
         hidden = tuple(state[used].urn for used in task.hidden)
         key = AttemptKey(task.dag, f"scheduled__{day}", task.name, -1, run.number)
-        start_ms, end_ms = run.window
-        yield Fingerprint(key, start_ms, end_ms, not run.fails, "", inputs, outputs, numbered, hidden), written
+        known = Fingerprint(key, *run.window, not run.fails, "", inputs, outputs, numbered, hidden)
+        handed |= {} if run.fails else {(task.name, day): _digest(written)}
+        yield structs.replace(known, silent=_silent(task, key.run_id)), written
+
+
+def _silent(task: Task, run_id: str) -> SilentTasks:
+    before = tuple(step for dag, _, step in task.before if dag == task.dag)
+    return SilentTasks(
+        before, task.after, tuple((dag, run_id, step) for dag, _, step in task.before if dag != task.dag)
+    )
 
 
 def _read(table: Table, day: str, *, of_day: bool) -> Use:
@@ -184,9 +207,9 @@ class Outcome(NamedTuple):
     changed: set[Instance]
 
 
-def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS) -> Iterator[Outcome]:
+def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> Iterator[Outcome]:
     """Yield the outcomes of corrupted writes in one world."""
-    tables, runs = world(seed, kinds)
+    tables, runs = world(seed, kinds, silent)
     original = list(replay(tables, runs))
     records, dice = Records(record for record, _ in original), random.Random(seed)
     writes = [(number, table) for number, run in enumerate(runs) if run.fails != "before" for table in run.task.outputs]
@@ -194,7 +217,10 @@ def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS) -> Iterator[Out
         column, origin = dice.choice(("", *COLUMNS)), original[number][0]
         again = replay(tables, runs, (number, table, column))
         pairs = zip(original, again, strict=True)
-        changed = {_instance(record) for (record, before), (_, after) in pairs if before != after}
+        wrong = [record for (record, before), (_, after) in pairs if before != after]
+        changed = {_instance(record) for record in wrong}
+        # These did not run after an attempt that failed.
+        changed |= {(*_instance(of)[:2], step, -1) for of in wrong if of.succeeded for step in of.silent.after}
         urn = f"shop.t{table}"
         write = [write for write in records.writes_of(urn, since_ms=0) if write.record is origin]
         found = records.impact(write, column or None)
@@ -221,5 +247,7 @@ def _shares(found: Iterable[Outcome]) -> str:
 
 if __name__ == "__main__":
     worlds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    silent = (one for seed in range(worlds) for one in outcomes(seed, 20, silent=10))
+    print(f"with 10 tasks without lineage: {_shares(silent)}")
     for kinds in (KINDS, *((kind,) for kind in KINDS)):
         print(f"{', '.join(kinds)}: {_shares(one for seed in range(worlds) for one in outcomes(seed, 20, kinds))}")

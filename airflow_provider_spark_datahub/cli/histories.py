@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from msgspec import structs, to_builtins
+from msgspec import to_builtins
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli import console
@@ -74,16 +74,16 @@ def impact(
     console.say(found.sentence)
     for instance in found.reached:
         name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
-        inferred = "  inferred from the times" if instance.inferred else ""
-        console.say(f"{instance.dag_id}  {instance.run_id}  {name}{inferred}")
+        how = f"  {instance.how}" if instance.inferred else ""
+        console.say(f"{instance.dag_id}  {instance.run_id}  {name}{how}")
     for command in _clears(found):
         console.show_line(command)
 
 
 def _clears(found: Impact) -> Iterator[str]:
     """Yield the commands that clear what a write reached, in order. Each asks, as ``-t`` takes parts of ids, too."""
-    for instance in dict.fromkeys(structs.replace(one, map_index=-1, inferred=False) for one in found.reached):
-        dag_id, run_id, task_id, logical_ms = instance.dag_id, instance.run_id, instance.task_id, instance.logical_ms
+    instances = [(one.dag_id, one.run_id, one.task_id, one.logical_ms) for one in found.reached]
+    for dag_id, run_id, task_id, logical_ms in dict.fromkeys(instances):
         if logical_ms is None:
             yield f"# {dag_id} {run_id} has no logical date: clear {task_id} in Airflow's UI"
             continue

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from .history.changes import (
         FEW_GREENS,
         MOST_COMPARED,
+        SOME_TASK,
         DailyTable,
         Fingerprint,
+        SilentTasks,
         Use,
         changes_since,
         folded,

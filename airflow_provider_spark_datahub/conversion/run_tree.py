@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, RunType, run_event, run_properties
+from airflow_provider_spark_datahub.conversion.history.changes import NO_SILENT, SilentTasks
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_owners,
@@ -190,6 +191,7 @@ class TaskAttempt:
     only_adds: bool = False
     read_before: tuple[str, ...] = ()
     written_before: tuple[str, ...] = ()
+    silent: SilentTasks = NO_SILENT
 
     @property
     def is_mapped(self) -> bool:

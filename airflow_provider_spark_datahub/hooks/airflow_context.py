@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
-from airflow_provider_spark_datahub.conversion import DataInterval, RunType, redact_text
+from airflow_provider_spark_datahub.conversion import SOME_TASK, DataInterval, RunType, SilentTasks, redact_text
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowInfo,
     AirflowSite,
@@ -45,6 +45,8 @@ _TRIGGER_MS = 60_000
 """A DAG run is for a date in the past if its logical date is earlier than its trigger by more than this."""
 _MAX_MAPPED_UPSTREAM_RUNS = 1000
 """Most runs of an upstream task that are linked; a task that is expanded more often has no links."""
+_MOST_SILENT = 50
+"""Most tasks without lineage before or after a task that its history names."""
 _STATES_OF_RUNS = frozenset(
     {"success", "failed", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
@@ -119,12 +121,12 @@ def _has_arguments(task: Any) -> bool:
     return "lineage_on_failure" in (getattr(task, "template_fields", None) or ())
 
 
-def lineage_is_on(dag: Any, task: Any) -> bool:
+def lineage_is_on(dag: Any, task: Any, known: LineageConfiguration | None = None) -> bool:
     """Return whether a task has lineage that is not switched off, as far as that is known before it is rendered."""
     if not _has_lineage(task):
         return False
     enabled = lineage_option(dag, task, "enabled")
-    return "{{" in str(enabled) or configuration().is_enabled(enabled)
+    return "{{" in str(enabled) or (known or configuration()).is_enabled(enabled)
 
 
 def lineage_option(dag: Any, task: Any, name: str) -> Any:
@@ -255,12 +257,43 @@ def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
         return
     by_plugin = datahub_plugin_is_active()
     for event in getattr(dag_run, "consumed_asset_events", None) or ():
-        writer = (getattr(event, "extra", None) or {}).get(ASSET_WRITER)
-        source = event.source_dag_id, event.source_task_id, event.source_run_id
-        if isinstance(writer, str) and writer.startswith("urn:li:dataProcessInstance:"):
+        writer, source = _asset_writer(event)
+        if writer:
             yield writer
         elif by_plugin and all(source):
             yield site.task_run_urn(*source)
+
+
+def _asset_writer(event: Any) -> tuple[str | None, tuple[Any, Any, Any]]:
+    """Return who wrote an asset: its run if this package's operators named it, and its DAG, task and DAG run."""
+    writer = (getattr(event, "extra", None) or {}).get(ASSET_WRITER)
+    is_ours = isinstance(writer, str) and writer.startswith("urn:li:dataProcessInstance:")
+    return writer if is_ours else None, (event.source_dag_id, event.source_task_id, event.source_run_id)
+
+
+def _silent_tasks(task: Any, dag_run: Any) -> SilentTasks:
+    started = dict[tuple[str, str, str], None]()
+    for event in (
+        getattr(dag_run, "consumed_asset_events", None) or () if _run_type(dag_run) == "asset_triggered" else ()
+    ):
+        writer, (dag_id, task_id, run_id) = _asset_writer(event)
+        if not writer and dag_id and task_id and run_id:
+            started[dag_id, run_id, task_id] = None
+    return SilentTasks(_silent(task, "upstream_list"), _silent(task, "downstream_list"), tuple(started))
+
+
+def _silent(task: Any, side: str) -> tuple[str, ...]:
+    """Return the ids of the tasks without lineage on one side of a task, however far away."""
+    known, seen, found, waiting = configuration(), {task.task_id}, [], list(getattr(task, side, ()))
+    while waiting:
+        other = waiting.pop()
+        if other.task_id not in seen:
+            seen.add(other.task_id)
+            waiting += getattr(other, side, ())
+            # An empty task never runs.
+            if not (lineage_is_on(other.dag, other, known) or getattr(other, "inherits_from_empty_operator", False)):
+                found.append(other.task_id)
+    return tuple(sorted(found)) if len(found) <= _MOST_SILENT else (SOME_TASK,)
 
 
 def _due_ms(dag_run: Any) -> int | None:
@@ -410,6 +443,7 @@ class AttemptContext:
             upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
             written_by_plugin=by_plugin,
             only_adds=self._is_superseded(),
+            silent=_silent_tasks(task, self._context["dag_run"]),
         )
 
     def _is_superseded(self) -> bool:

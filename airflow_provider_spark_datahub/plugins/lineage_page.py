@@ -304,7 +304,7 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
     rows = [
         visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
-            ("inferred from the times" if one.inferred else "read",),
+            (one.how,),
             time=one.logical_ms,
             link=f"task?{_query(Scope(one.dag_id, one.run_id, one.task_id, one.map_index))}",
         )

@@ -143,9 +143,9 @@ def keep_history(
     end_ms, logical_ms = attempt.end_ms or 0, attempt.dag_run.logical_ms
     start_ms = end_ms if attempt.start_ms is None else attempt.start_ms
     read, written = (dict.fromkeys(urns, Use()) for urns in (inputs, outputs))
-    said = failure or ""
-    bare = Fingerprint(attempt.key, start_ms, end_ms, failure is None, said, read, written, logical_ms=logical_ms)
-    record, histories = Fingerprint.of(bare, jobs), Histories(outbox.storage)
+    known = attempt.key, start_ms, end_ms, failure is None, failure or "", read, written
+    record = Fingerprint.of(Fingerprint(*known, logical_ms=logical_ms, silent=attempt.silent), jobs)
+    histories = Histories(outbox.storage)
     if record.succeeded and not record.datasets:
         return []
     try:

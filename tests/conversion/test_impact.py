@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
+from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, SilentTasks, Use
 from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError
 from benchmarks.impact import outcomes
 
@@ -23,13 +26,20 @@ def attempt(
     outputs: dict[str, Use],
     pairs: str = "",
     hidden: tuple[str, ...] = (),
+    run: str = "",
+    **silent: Any,
 ) -> Fingerprint:
-    """Return an attempt of half an hour. :param pairs: of columns, from the first input to the first output."""
+    """Return an attempt of half an hour.
+
+    :param pairs: of columns, from the first input to the first output.
+    :param silent: the tasks without lineage around it.
+    """
     start_ms = 1_790_000_000_000 + round(hour * HOUR_MS)
     edges = tuple(tuple(pair.split(">"))[::-1] for pair in pairs.split())
     numbered = ((len(inputs), 0, edges),) if pairs else ()
-    key = AttemptKey("shop", f"run{hour}", task, -1, 1)
-    return Fingerprint(key, start_ms, start_ms + HOUR_MS // 2, True, "", inputs, outputs, numbered, hidden)  # type: ignore[arg-type]
+    key = AttemptKey("shop", run or f"run{hour}", task, -1, 1)
+    known = Fingerprint(key, start_ms, start_ms + HOUR_MS // 2, True, "", inputs, outputs, numbered, hidden)  # type: ignore[arg-type]
+    return structs.replace(known, silent=SilentTasks(**silent))
 
 
 def of(*versions: str, **fields: object) -> Use:
@@ -46,8 +56,9 @@ def reached(
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
-def test_every_instance_whose_output_changes_is_reached(seed: int) -> None:
-    found = list(outcomes(seed, 12))
+@pytest.mark.parametrize("silent", [0, 10])
+def test_every_instance_whose_output_changes_is_reached(seed: int, silent: int) -> None:
+    found = list(outcomes(seed, 12, silent=silent))
     assert [one.changed - one.reached for one in found] == [set()] * 12
     assert any(one.changed for one in found)
     # Something is saved against clearing everything downstream.
@@ -115,6 +126,65 @@ def test_a_table_that_no_task_writes_is_wrong_since_a_time() -> None:
     assert reached(readers, since_ms=readers[1].start_ms - 1) == ["t5.run5?"]
     with pytest.raises(UnknownWriteError, match="say since when it is wrong"):
         reached(readers)
+
+
+def ways(records: list[Fingerprint], column: str | None = None) -> dict[str, str]:
+    """Return how each task is reached by the write of orders, in order."""
+    known = Records(records)
+    return {one.task_id: one.how for one in known.impact(known.writes_of("shop.orders"), column).reached}
+
+
+def test_a_task_without_lineage_is_followed_and_never_counts_as_having_read_it() -> None:
+    build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export", "notify"))
+    hanging = attempt(2, "hanging", {RATES: of()}, {OUT: of(TWO)}, "rate>x", run="a", before=("export",))
+    by_table = attempt(3, "by_table", {OUT: of(TWO)}, {REPORT: of()}, "x>y", run="b")
+    unrelated = attempt(2, "unrelated", {RATES: of()}, {REPORT: of()}, run="a", before=("begin",))
+    other_run = attempt(2, "hanging", {RATES: of()}, {REPORT: of()}, run="b", before=("export",))
+    earlier = attempt(-1, "earlier", {RATES: of()}, {REPORT: of()}, run="a", before=("export",))
+    records = [build, hanging, by_table, unrelated, other_run, earlier]
+    through = "inferred through shop.export, which has no lineage"
+    silent = dict.fromkeys(("export", "notify"), "inferred, it has no lineage")
+    # Nobody knows the columns that it used.
+    for column in (None, "amount"):
+        assert ways(records, column) == {**silent, "hanging": through, "by_table": through}
+    known = Records(records)
+    found = known.impact(known.writes_of("shop.orders"))
+    assert (found.downstream, found.unreached) == (4, 0)
+    assert found.sentence.startswith("0 of 4 downstream task instances read it; 4 may have, through tasks without ")
+    assert {one.run_id for one in found.reached} == {"a", "b"}
+
+
+def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_lineage() -> None:
+    build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export",))
+    both = attempt(2, "both", {ORDERS: of(ONE)}, {OUT: of(TWO)}, "amount>x id>id", run="a", before=("export",))
+    by_x, by_id = (attempt(3, name, {OUT: of(TWO)}, {REPORT: of()}, f"{name}>y") for name in ("x", "id"))
+    assert ways([build, both, by_x, by_id], "amount") == {
+        "export": "inferred, it has no lineage",
+        "both": "read",
+        "x": "read",
+        # Only what the task without lineage used may have reached this column.
+        "id": "inferred through shop.export, which has no lineage",
+    }
+
+
+def test_an_asset_event_of_a_task_without_lineage_is_followed() -> None:
+    build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export",))
+    started = attempt(2, "started", {RATES: of()}, {}, run="b", started=(("shop", "a", "export"),))
+    other = attempt(2, "other", {RATES: of()}, {}, run="c", started=(("shop", "d", "export"),))
+    assert ways([build, started, other]) == {
+        "export": "inferred, it has no lineage",
+        "started": "inferred through shop.export, which has no lineage",
+    }
+
+
+@pytest.mark.parametrize(("after", "before"), [(SOME_TASK, "export"), ("export", SOME_TASK), (SOME_TASK, SOME_TASK)])
+def test_if_they_are_too_many_any_of_them_may_pass_it_on(after: str, before: str) -> None:
+    build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=(after,))
+    hanging = attempt(2, "hanging", {RATES: of()}, {}, run="a", before=(before,))
+    free = attempt(2, "free", {RATES: of()}, {}, run="a")
+    found = ways([build, hanging, free])
+    assert found.pop("hanging") == f"inferred through shop.{after}, which has no lineage"
+    assert found == ({} if after == SOME_TASK else {"export": "inferred, it has no lineage"})
 
 
 @pytest.mark.parametrize(

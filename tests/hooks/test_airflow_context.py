@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.plugins import macros
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
@@ -25,6 +26,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.injection import ParentRun
 from airflow_provider_spark_datahub.conversion import run_tree
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
+from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -349,6 +351,38 @@ def test_runs_that_nobody_writes_are_not_upstream(
     ran = dict.fromkeys(("extract", "load", "check", "off"), "success")
     found = chain(plugin, None if others is None else ran | others)
     assert [[each.task_id, [*each.map_indexes], each.is_nearest] for each in found] == upstream
+
+
+def test_tasks_without_lineage_before_and_after_a_task_are_known() -> None:
+    with DAG("shop", schedule=None):
+        extract, load, off, last = (
+            tries_task(name, enabled=name != "off") for name in ("extract", "load", "off", "last")
+        )
+
+        @task
+        def check() -> None: ...
+
+        extract >> check() >> EmptyOperator(task_id="gate") >> load >> off >> last
+    context = context_of(load, TaskInstance(task_id="load"))
+    run: Any = tries.DagRun(run_type="asset_triggered")
+    source = {"source_dag_id": "raw", "source_task_id": "land", "source_run_id": "r1"}
+    ours = {"datahub_task_run": run_tree.AirflowSite().task_run_urn("raw", "land", "r1")}
+    nobody = dict.fromkeys(source)
+    run.consumed_asset_events = [
+        SimpleNamespace(**source, extra={}),
+        SimpleNamespace(**{**source, "source_task_id": "spark"}, extra=ours),
+        SimpleNamespace(**nobody, extra=None),
+    ]
+    found = airflow_run.AttemptContext({**context, "dag_run": run}).attempt()
+    assert found.silent == SilentTasks(("check",), ("off",), (("raw", "r1", "land"),))
+    with DAG("many", schedule=None):
+        build = tries_task("build")
+        build >> [
+            EmptyOperator(task_id="gate"),
+            *(PythonOperator(task_id=f"t{n}", python_callable=print) for n in range(51)),
+        ]
+    silent = airflow_run.AttemptContext(context_of(build)).attempt().silent
+    assert silent == SilentTasks(after=("some task",))
 
 
 LOGICAL_DATE = datetime(2026, 1, 1, tzinfo=UTC)

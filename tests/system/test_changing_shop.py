@@ -14,7 +14,8 @@ from tests.system.airflow_home import AirflowHome, DagTest, Json
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "changing_shop"
-TASKS = ("orders", "revenue", "buyers", "report")
+TASKS = ("orders", "revenue", "buyers", "report", "export", "partners")
+EXPORT = "changing_shop.export"
 RIGHT = "buyer,country,vat\n1,DE,10\n2,FR,20\n3,DE,30\n"
 WRONG = RIGHT.replace("30", "99")
 WITHOUT_VAT = "buyer,country,tax\n1,DE,10\n2,FR,20\n"
@@ -56,11 +57,16 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
     assert shop.runs("second", WRONG).succeeded
     changed = {task for task, table in shop.tables().items() if table != before[task]} - {"orders"}
     reached = shop.ask("impact", "lake/orders", "--column", "vat")["reached"]
-    assert {one["task_id"] for one in reached} == changed == {"revenue", "report"}
+    assert {one["task_id"] for one in reached} == changed == {"revenue", "report", "export", "partners"}
     assert len({one["run_id"] for one in reached}) == 1
+    # Nobody knows what the export read.
+    through = {one["task_id"]: one["through"] for one in reached}
+    assert through == {**dict.fromkeys(("revenue", "report"), ""), **dict.fromkeys(("export", "partners"), EXPORT)}
     whole = shop.ask("impact", "lake/orders")
-    assert [one["task_id"] for one in whole["reached"]][-1] == "report"
-    assert {one["task_id"] for one in whole["reached"]} == {"revenue", "buyers", "report"}
+    order = [one["task_id"] for one in whole["reached"]]
+    assert sorted(order) == ["buyers", "export", "partners", "report", "revenue"]
+    assert order.index("export") < order.index("partners")
+    assert order.index("revenue") < order.index("report")
 
     third = shop.runs("third", WITHOUT_VAT)
     assert not third.succeeded

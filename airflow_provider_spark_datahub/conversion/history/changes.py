@@ -28,6 +28,7 @@ _MOST_COLUMNS, _MOST_PAIRS = 5_000, 20_000
 """Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB long."""
 _MOST_SCANS = MOST_VERSIONS = 20
 UNKNOWN_VERSION = "?"
+SOME_TASK = "some task"
 _VERSIONS = {"processingEngineVersion": "Spark", "openlineageAdapterVersion": "the OpenLineage jar"}
 _PROPERTY_CHARS = 200
 _FACTOR = 2
@@ -73,6 +74,21 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
         return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces, *places)
 
 
+class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tasks without lineage around an attempt: nobody knows what they read and wrote.
+
+    :param before: those upstream in its DAG, and :attr:`after` those downstream; :data:`SOME_TASK` if they are many.
+    :param started: DAG, DAG run and task of each that wrote an asset which triggered the DAG run.
+    """
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    started: tuple[tuple[str, str, str], ...] = ()
+
+
+NO_SILENT = SilentTasks()
+
+
 class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one attempt read and wrote, and how. Times are in ms since the epoch.
 
@@ -95,6 +111,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     hidden: tuple[str, ...] = ()
     code: dict[str, str] = {}
     logical_ms: int | None = None
+    silent: SilentTasks = NO_SILENT
 
     @property
     def datasets(self) -> list[str]:

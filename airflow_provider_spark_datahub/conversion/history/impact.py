@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use, dataset_name
+from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, Use, dataset_name
 from airflow_provider_spark_datahub.printable import counted
 
 _SKEW_MS = 2_000
@@ -49,7 +49,11 @@ class Write(NamedTuple):
 
 
 class ReachedInstance(msgspec.Struct, frozen=True):
-    """Task instance that a write reached. :param inferred: only times speak for it."""
+    """Task instance that a write reached.
+
+    :param inferred: no version proves it.
+    :param through: the task without lineage through which alone it may have been reached, itself or an earlier one.
+    """
 
     dag_id: str
     run_id: str
@@ -57,6 +61,15 @@ class ReachedInstance(msgspec.Struct, frozen=True):
     map_index: int
     logical_ms: int | None
     inferred: bool
+    through: str = ""
+
+    @property
+    def how(self) -> str:
+        """How it is known."""
+        if self.through == f"{self.dag_id}.{self.task_id}":
+            return "inferred, it has no lineage"
+        source = f"through {self.through}, which has no lineage" if self.through else "from the times"
+        return f"inferred {source}" if self.inferred else "read"
 
 
 class Impact(msgspec.Struct, frozen=True):
@@ -81,10 +94,11 @@ class Impact(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """The numbers in one sentence."""
+        silent = sum(bool(one.through) for one in self.reached)
+        read, more = len(self.reached) - silent, f"{silent} may have, through tasks without lineage; " if silent else ""
         return (
-            f"{len(self.reached)} of {counted(self.downstream, 'downstream task instance')} read it; {self.others} "
-            f"read only other writes; {self.other_columns} use other columns; {self.unreached} read only what it did "
-            "not reach"
+            f"{read} of {counted(self.downstream, 'downstream task instance')} read it; {more}{self.others} read only "
+            f"other writes; {self.other_columns} use other columns; {self.unreached} read only what it did not reach"
         )
 
 
@@ -105,7 +119,12 @@ class Records:
     def __init__(self, records: Iterable[Fingerprint]) -> None:
         self.readers: dict[str, list[Fingerprint]] = {}
         self.writes: dict[str, list[Write]] = {}
+        self._after: dict[tuple[str, ...], list[Fingerprint]] = {}
         for record in sorted(records, key=lambda record: (record.start_ms, record.end_ms)):
+            run = record.key.dag_id, record.key.run_id
+            for step in (*((*run, task) for task in record.silent.before), *record.silent.started):
+                self._after.setdefault(step, []).append(record)
+                self._after.setdefault(step[:2], []).append(record)
             for urn in record.inputs:
                 self.readers.setdefault(urn, []).append(record)
             for urn, use in record.outputs.items():
@@ -128,6 +147,13 @@ class Records:
     def of_size(self, urn: str, size: int) -> list[Write]:
         """Return the writes of so many bytes."""
         return self._sizes.get((urn, size), [])
+
+    def through_silent(self, record: Fingerprint) -> Iterator[tuple[str, list[Fingerprint]]]:
+        """Yield each task without lineage after an attempt, with the attempts after that one."""
+        run = record.key.dag_id, record.key.run_id
+        for task in record.silent.after:
+            steps = [run] if task == SOME_TASK else [(*run, task), (*run, SOME_TASK)]
+            yield task, [later for step in steps for later in self._after.get(step, ())]
 
     def replacing(self, write: Write) -> Iterator[Write]:
         """Yield the later writes that left nothing of a write."""
@@ -167,13 +193,13 @@ class Records:
         spread.follow(writes, columns)
         everything = _Spread(self, naive=True)
         everything.follow(writes, None)
-        reached = {instance: exact for instance, exact in spread.reached.items() if instance not in origins}
-        rest = everything.reached.keys() - origins - reached.keys()
+        reached = [place for place in spread.reached.items() if place[0] not in origins]
+        rest = everything.reached.keys() - origins - spread.reached.keys()
         others, other_columns = rest & spread.others, rest & spread.other_columns - spread.others
         return Impact(
             tuple(
-                ReachedInstance(*instance, spread.records[instance].logical_ms, inferred=not exact)
-                for instance, exact in sorted(reached.items(), key=lambda item: spread.records[item[0]].start_ms)
+                ReachedInstance(*instance, place.logical_ms, place.how < _EXACT, place.how[1])
+                for instance, place in sorted(reached, key=lambda item: item[1].start_ms)
             ),
             len(others),
             len(other_columns),
@@ -181,39 +207,49 @@ class Records:
         )
 
 
+_How = tuple[int, str]
+"""How sure it is that something was reached, and through which task without lineage."""
+_EXACT, _BY_TIME = (2, ""), (1, "")
+
+
+class _Place(NamedTuple):
+    start_ms: int
+    logical_ms: int | None
+    how: _How
+
+
 class _Spread:
     """Spread of writes through task instances.
 
     :param naive: whoever read a dataset after its write, or at the same time, is reached.
-    :ivar reached: whether versions prove it, by task instance.
-    :ivar records: the first reached attempt of each.
     """
 
     def __init__(self, known: Records, *, naive: bool = False) -> None:
         self._known, self._naive = known, naive
-        self.reached: dict[Instance, bool] = {}
-        self.records: dict[Instance, Fingerprint] = {}
+        self._queue: deque[tuple[Write, _Columns, _How]] = deque()
+        self._outputs: dict[tuple[int, str, bool], tuple[_Columns, _How]] = {}
+        self._before_silent: dict[int, Fingerprint] = {}
+        self.reached: dict[Instance, _Place] = {}
         self.others: set[Instance] = set()
         self.other_columns: set[Instance] = set()
 
     def follow(self, writes: Iterable[Write], columns: _Columns) -> None:
-        queue = deque((write, columns, True) for write in writes)
-        known: dict[tuple[int, str], tuple[_Columns, bool]] = {}
-        while queue:
-            write, columns, exact = queue.popleft()
-            for reader in self._known.readers.get(write.urn, ()):
-                for output, reached, is_exact in self._through(reader, write, columns, exact=exact):
-                    before = known.get((id(reader), output), (frozenset(), False))
-                    after = _union(before[0], reached), before[1] or is_exact
-                    if after != before:
-                        known[id(reader), output] = after
-                        made = (made for made in self._known.writes[output] if made.record is reader)
-                        queue.extend((made, *after) for made in made)
+        for write in writes:
+            self._queue.append((write, columns, _EXACT))
+            if write.record is not None:
+                self._before_silent[id(write.record)] = write.record
+        passed = 0
+        while self._queue or passed < len(self._before_silent):
+            while self._queue:
+                write, columns, how = self._queue.popleft()
+                for reader in self._known.readers.get(write.urn, ()):
+                    self._read(reader, write, columns, how)
+            for record in [*self._before_silent.values()][passed:]:
+                passed += 1
+                self._pass_silent(record)
 
-    def _through(
-        self, reader: Fingerprint, write: Write, columns: _Columns, *, exact: bool
-    ) -> Iterator[tuple[str, _Columns, bool]]:
-        """Yield the outputs of an attempt that a write reached through it, with their columns."""
+    def _read(self, reader: Fingerprint, write: Write, columns: _Columns, how: _How) -> None:
+        """Follow a write through an attempt that reads its dataset."""
         instance, seen = _instance(reader), self._seen(reader, write)
         if seen is _Seen.OTHERS:
             self.others.add(instance)
@@ -223,10 +259,35 @@ class _Spread:
         if columns is not None and not outputs:
             self.other_columns.add(instance)
             return
-        exact = exact and seen is _Seen.READ
-        self.reached[instance] = self.reached.get(instance, False) or exact
-        self.records.setdefault(instance, reader)
-        yield from ((output, reached, exact) for output, reached in outputs.items())
+        self._reach(reader, outputs, how if seen is _Seen.READ else min(how, _BY_TIME))
+
+    def _reach(self, reader: Fingerprint, outputs: dict[str, _Columns], how: _How) -> None:
+        self._mark(_instance(reader), reader.start_ms, reader.logical_ms, how)
+        for output, columns in outputs.items():
+            # What only a task without lineage may have reached says nothing of the rest.
+            place = id(reader), output, bool(how[1])
+            before = self._outputs.get(place, (frozenset(), (0, "")))
+            after = _union(before[0], columns), max(before[1], how)
+            if after != before:
+                self._outputs[place] = after
+                made = (made for made in self._known.writes[output] if made.record is reader)
+                self._queue.extend((made, *after) for made in made)
+        self._before_silent[id(reader)] = reader
+
+    def _pass_silent(self, record: Fingerprint) -> None:
+        """Follow an attempt through the tasks without lineage after it, which may have used all that it wrote."""
+        dag_id, run_id = record.key.dag_id, record.key.run_id
+        for task, later in self._known.through_silent(record):
+            how = 0, f"{dag_id}.{task}"
+            if task != SOME_TASK:
+                self._mark((dag_id, run_id, task, -1), record.end_ms, record.logical_ms, how)
+            for reader in later:
+                if reader.end_ms + _SKEW_MS >= record.start_ms:
+                    self._reach(reader, dict.fromkeys(reader.outputs), how)
+
+    def _mark(self, instance: Instance, start_ms: int, logical_ms: int | None, how: _How) -> None:
+        place = self.reached.setdefault(instance, _Place(start_ms, logical_ms, how))
+        self.reached[instance] = place._replace(how=max(place.how, how))
 
     def _seen(self, reader: Fingerprint, write: Write) -> _Seen:
         use, of_time = reader.inputs[write.urn], reader.end_ms + _SKEW_MS >= write.start_ms

@@ -14,6 +14,8 @@ elif step == "revenue":
     made = spark.read.parquet(f"{lake}/orders").groupBy("country").agg({"vat": "sum"}).toDF("country", "vat")
 elif step == "buyers":
     made = spark.read.parquet(f"{lake}/orders").groupBy("country").agg({"buyer": "max"}).toDF("country", "buyer")
+elif step == "partners":
+    made = spark.read.parquet(f"{lake}/export").select("buyer", "vat")
 else:
     made = spark.read.parquet(f"{lake}/revenue").where("vat > 0")
 made.coalesce(1).write.mode("overwrite").parquet(f"{lake}/{step}")
