@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion import (
@@ -24,12 +24,13 @@ class HeldDataset(NamedTuple):
     """Dataset that DataHub has.
 
     :param is_ghost: only lineage created it: no ingestion source has described it.
-    :param location: address of the table's files, if its source says it.
+    :param location: address of the table's files, if its source says it; likewise :attr:`instance`.
     """
 
     urn: str
     is_ghost: bool
     location: str = ""
+    instance: str = ""
 
 
 class Reconciliation(NamedTuple):
@@ -61,27 +62,29 @@ class _Name(NamedTuple):
     parts: tuple[str, ...]
 
     @classmethod
-    def of(cls, urn: str, schemas: Mapping[str, str]) -> _Name | None:
-        """Return the name; ``None`` if it is not the URN of a dataset."""
+    def of(cls, urn: str, schemas: Mapping[str, str], instance: str | None) -> _Name | None:
+        """Return the name without an instance; ``None`` if it is not the URN of a dataset."""
         found = split_dataset_urn(urn)
         if found is None:
             return None
         platform, name, env = found
         family = "catalog" if platform in _CATALOGS else platform
+        # As GMS and acryl-datahub's resolver of aliases compare names.
+        name = name.removeprefix(f"{instance}." if instance else "").lower()
         if "/" in name:
-            return cls(platform, env, (name.casefold().strip("/"),))
-        parts = [part for part in name.casefold().split(".") if part]
+            return cls(platform, env, (name.strip("/"),))
+        parts = [part for part in name.split(".") if part]
         if len(parts) > _LEAST_PARTS and parts[-2] == schemas.get(platform):
             del parts[-2]
         return cls(family, env, tuple(parts))
 
-    def is_same(self, other: _Name) -> bool:
-        """Return whether both name one table: one may have an instance or a catalogue in front."""
+    def is_like(self, other: _Name) -> tuple[bool, bool]:
+        """Return whether both may name one table, and whether they do: one may have a catalogue in front."""
         least = min(len(self.parts), len(other.parts))
         enough = least >= _LEAST_PARTS or len(self.parts) == len(other.parts)
-        if self.family == "catalog":
-            least = min(least, _LEAST_PARTS)
-        return self[:2] == other[:2] and enough and self.parts[-least:] == other.parts[-least:]
+        is_end = self.parts[-least:] == other.parts[-least:]
+        is_table = self.family == "catalog" and self.parts[-_LEAST_PARTS:] == other.parts[-_LEAST_PARTS:]
+        return self[:2] == other[:2] and enough and (is_end or is_table), is_end
 
 
 def reconcile(
@@ -106,12 +109,13 @@ def reconcile(
     for urn in ours:
         if urn in index.described or urn in folds:
             continue
-        match tuple(dict.fromkeys(index.same_as(urn))):
+        found = index.like(urn)
+        match tuple(other for other, is_sure in found.items() if is_sure or True not in found.values()):
             case ():
                 result.ghosts.append(urn)
                 if (count := len(ghosts.pop(folded(urn), ()))) >= FEW_GREENS:
                     result.similar[urn] = count
-            case (other,):
+            case (other,) if found[other]:
                 result.same[urn] = other
             case several:
                 result.ambiguous[urn] = several
@@ -122,21 +126,24 @@ class _Index:
     """Datasets that other sources describe, by the ends of their names and by their places."""
 
     def __init__(self, held: Iterable[HeldDataset], settings: LineageSettings) -> None:
-        self._schemas = settings.default_schemas
+        self._settings = settings
         self.described: set[str] = set()
         self._by_end: dict[tuple[str, str], list[tuple[_Name, str]]] = {}
         self._by_place: dict[str, list[str]] = {}
         namer = DatasetNamer(settings, {})
         for dataset in held:
-            if dataset.is_ghost or (name := _Name.of(dataset.urn, self._schemas)) is None:
+            name = _Name.of(dataset.urn, settings.default_schemas, dataset.instance)
+            if dataset.is_ghost or name is None:
                 continue
             self.described.add(dataset.urn)
             self._by_end.setdefault((name.family, name.parts[-1]), []).append((name, dataset.urn))
-            scheme, separator, rest = dataset.location.partition("://")
-            authority, slash, path = rest.partition("/")
-            place = namer.urn(DatasetId(f"{scheme}://{authority}", slash + path)) if separator else None
+            scheme, _, rest = dataset.location.rstrip("/").partition(":")
+            # file:/lake/x and dbfs:/x have no authority.
+            authority, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+            namespace = f"{scheme}://{authority}" if rest.startswith("//") else scheme
+            place = namer.urn(DatasetId(namespace, slash + path)) if rest.startswith("/") else None
             if place is not None:
-                self._by_place.setdefault(place.casefold(), []).append(dataset.urn)
+                self._by_place.setdefault(place.lower(), []).append(dataset.urn)
 
     def problem(self, table: DailyTable, paths: Iterable[str]) -> str:
         """Return why a path spec would give wrong names; empty if it would not."""
@@ -145,11 +152,14 @@ class _Index:
         other = next((urn for urn in paths if table.covers(urn)), None)
         return f"it would rename {other}, too" if other else ""
 
-    def same_as(self, urn: str) -> Iterator[str]:
-        name = _Name.of(urn, self._schemas)
+    def like(self, urn: str) -> dict[str, bool]:
+        """Return the datasets that may be this one, and whether they are."""
+        name = _Name.of(urn, self._settings.default_schemas, self._settings.dataset_platform_instance)
         if name is None:
-            return
-        yield from self._by_place.get(urn.casefold(), ())
-        for other, found in self._by_end.get((name.family, name.parts[-1]), ()):
-            if name.is_same(other):
-                yield found
+            return {}
+        found = dict.fromkeys(self._by_place.get(urn.lower(), ()), True)
+        for other, described in self._by_end.get((name.family, name.parts[-1]), ()):
+            may_be, is_sure = name.is_like(other)
+            if may_be:
+                found.setdefault(described, is_sure)
+        return found

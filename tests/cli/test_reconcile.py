@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datahub.utilities.urn_aliases.resolver import UrnAliasResolver
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
@@ -46,6 +47,34 @@ def test_a_table_behind_a_path_is_found_by_its_place(platform: str) -> None:
     held = described(urn("shop.orders", platform), location="s3a://lake/warehouse/orders")
     path = urn("lake/warehouse/orders", "s3")
     assert reconcile([path], held, LineageSettings()).same == {path: urn("shop.orders", platform)}
+
+
+@pytest.mark.parametrize("location", ["file:/lake/orders", "file:///lake/orders/"])
+def test_the_place_of_a_table_may_have_no_authority(location: str) -> None:
+    held, path = described(urn("shop.orders"), location=location), urn("/lake/orders", "file")
+    assert reconcile([path], held, LineageSettings()).same == {path: urn("shop.orders")}
+
+
+@pytest.mark.parametrize("name", ["lake/orders", "shop.orders"])
+def test_only_one_of_two_sources_has_an_instance(name: str) -> None:
+    bare, held = urn(name, "s3"), urn(f"eu.{name}", "s3")
+    assert reconcile([bare], [HeldDataset(held, is_ghost=False, instance="eu")], LineageSettings()).same == {bare: held}
+    settings = LineageSettings(dataset_platform_instance="eu")
+    assert reconcile([held], described(bare), settings).same == {held: bare}
+
+
+def test_tables_of_two_catalogues_are_never_taken_for_one() -> None:
+    ours, dev, prod = urn("main.shop.orders"), urn("dev.shop.orders", "unity-catalog"), urn("main.shop.orders", "glue")
+    assert reconcile([ours], described(dev), LineageSettings())[:2] == ({}, {ours: (dev,)})
+    assert reconcile([ours], described(dev, prod), LineageSettings())[:2] == ({ours: prod}, {})
+
+
+@pytest.mark.parametrize("names", [("db.Straße", "db.STRASSE"), ("db.straße", "DB.STRAßE"), ("db.ÄΣ", "DB.äς")])
+def test_names_that_differ_in_case_are_one_for_acryl_datahubs_resolver_too(names: tuple[str, str]) -> None:
+    ours, held = map(urn, names)
+    resolver = UrnAliasResolver()
+    resolver.add(held)
+    assert [*reconcile([ours], described(held), LineageSettings()).same.values()] == resolver.find_match(ours)
 
 
 def test_several_candidates_are_listed_and_none_is_chosen() -> None:
@@ -160,6 +189,19 @@ def test_a_path_spec_with_another_effect_is_listed_and_left_out(
     found, said = reconciled(tmp_path, monkeypatch, *held)
     assert found == {"dataset_urns": {}}
     assert f"makes them /lake/out, but {reason}: left out\n" in said
+
+
+def test_the_instance_of_a_path_is_known_from_datahub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, ghosts, held = urn("lake/orders", "s3"), urn("us.lake/orders", "s3"), urn("eu.lake/orders", "s3")
+    key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
+    Histories(outbox_at(tmp_path).storage).write(Fingerprint(key, 1, 2, True, outputs={ours: Use()}), max_age=1e9)
+    stored = []
+    for dataset, name in ((held, "eu"), (ghosts, "us")):
+        instance = f"urn:li:dataPlatformInstance:(urn:li:dataPlatform:s3,{name})"
+        content: Json = {"platform": "urn:li:dataPlatform:s3", "instance": instance}
+        stored.append(proposal(dataset, "dataPlatformInstance", content))
+    stored.append(proposal(held, "datasetProperties", {"customProperties": {}, "tags": []}))
+    assert reconciled(tmp_path, monkeypatch, *stored)[0] == {"dataset_urns": {ours: held}}
 
 
 def test_datasets_that_differ_only_in_digits_are_counted_and_no_table_is_guessed(

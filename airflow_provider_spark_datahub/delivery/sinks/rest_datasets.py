@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from datahub.ingestion.graph.client import DatahubClientConfig, DataHubGraph
-from datahub.metadata.schema_classes import DatasetPropertiesClass
+from datahub.metadata.schema_classes import DataPlatformInstanceClass, DatasetPropertiesClass
 
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset
@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 
 _BATCH = 500
-_PROPERTIES = "datasetProperties"
+_PROPERTIES, _INSTANCE = "datasetProperties", "dataPlatformInstance"
 # Ingestion sources write at least one of these; the edge of a job, none.
 _ASPECTS = [_PROPERTIES, "subTypes", "container", "viewProperties"]
 _LOCATIONS = ("Location", "location", "storage_location")
@@ -34,13 +34,16 @@ def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
         graph = call_library(lambda: DataHubGraph(_config(settings)))
         urns = iter(call_library(lambda: list(graph.get_urns_by_filter(entity_types=["dataset"], batch_size=5000))))
         while batch := list(islice(urns, _BATCH)):
-            found = call_library(partial(graph.get_entities, "dataset", batch, _ASPECTS))
+            found = call_library(partial(graph.get_entities, "dataset", batch, [*_ASPECTS, _INSTANCE]))
             for urn in batch:
-                aspects = found.get(urn, {})
+                aspects = dict(found.get(urn, {}))
+                # GMS writes it of every dataset.
+                of_instance = aspects.pop(_INSTANCE, (None,))[0]
+                instance = of_instance.instance or "" if isinstance(of_instance, DataPlatformInstanceClass) else ""
                 properties = aspects[_PROPERTIES][0] if _PROPERTIES in aspects else None
                 custom = properties.customProperties if isinstance(properties, DatasetPropertiesClass) else {}
                 location = next((custom[name] for name in _LOCATIONS if custom.get(name)), "")
-                yield HeldDataset(urn, not aspects, location)
+                yield HeldDataset(urn, not aspects, location, instance.rpartition(",")[2].removesuffix(")"))
     except LibraryError as error:
         raise SinkSettingsError(settings.redact(f"DataHub at {settings.server} cannot be read: {error}")) from None
 
