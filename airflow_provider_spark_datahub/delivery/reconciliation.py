@@ -95,9 +95,8 @@ def reconcile(
     :param settings: those that gave ours their names.
     :param daily: tables that tasks write to another path in each run.
     """
-    ours, held = dict.fromkeys(ours), list(held)
-    index = _Index(held, settings)
-    paths = dict.fromkeys(urn for urn in (*ours, *(dataset.urn for dataset in held)) if "/" in urn)
+    ours, index = dict.fromkeys(ours), _Index(held, settings)
+    paths = dict.fromkeys((*(urn for urn in ours if "/" in urn), *index.paths))
     ghosts: dict[str, list[str]] = {}
     for urn in paths.keys() - index.described:
         ghosts.setdefault(folded(urn), []).append(urn)
@@ -123,15 +122,21 @@ def reconcile(
 
 
 class _Index:
-    """Datasets that other sources describe, by the ends of their names and by their places."""
+    """Datasets that other sources describe, by the ends of their names and by their places.
+
+    :ivar paths: all paths that DataHub has.
+    """
 
     def __init__(self, held: Iterable[HeldDataset], settings: LineageSettings) -> None:
         self._settings = settings
         self.described: set[str] = set()
+        self.paths: list[str] = []
         self._by_end: dict[tuple[str, str], list[tuple[_Name, str]]] = {}
         self._by_place: dict[str, list[str]] = {}
         namer = DatasetNamer(settings, {})
         for dataset in held:
+            if "/" in dataset.urn:
+                self.paths.append(dataset.urn)
             name = _Name.of(dataset.urn, settings.default_schemas, dataset.instance)
             if dataset.is_ghost or name is None:
                 continue
