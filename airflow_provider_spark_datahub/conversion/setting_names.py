@@ -42,21 +42,27 @@ _LISTENER_NAMES: Mapping[str, str] = {
     **_in_snake_case("domains", "file_partition_regexp", "tags"),
     # The listener's key, and as its change (datahub#17594) announced it.
     **dict.fromkeys(("columnLineage.includeIndirect", "column_lineage.include_indirect"), "capture_indirect_columns"),
+    "metadata.dataset.captureColumnLevelLineage": "capture_column_level_lineage",
     "metadata.dataset.enableEnhancedMergeIntoExtraction": "enhanced_merge_into_extraction",
     "metadata.dataset.env": "env",
     "metadata.dataset.experimental_include_schema_metadata": INCLUDE_SCHEMA,
     "metadata.dataset.lowerCaseUrns": "lower_case_dataset_urns",
     "metadata.dataset.platformInstance": "dataset_platform_instance",
+    "metadata.table.hive_platform_alias": HIVE_ALIAS,
     "parent.datajob_urn": "parent_job_urn",
     "patch.enabled": "use_patch",
 }
 
 # Properties of GMS's OpenLineage endpoint without their prefix → our settings. ``env`` has rules of its own.
 _GMS_NAMES: Mapping[str, str] = {
-    **_in_snake_case("captureColumnLevelLineage", "orchestrator", "platformInstance", "usePatch"),
+    **_in_snake_case("captureColumnLevelLineage", "disableSymlinkResolution", "domains", "enhancedMergeIntoExtraction"),
+    **_in_snake_case("lowerCaseDatasetUrns", "orchestrator", "pathSpecs", "platformInstance", "usePatch"),
     "commonDatasetEnv": "env",
     "commonDatasetPlatformInstance": "dataset_platform_instance",
+    "connections": "namespaces",
     "filePartitionRegexpPattern": "file_partition_regexp",
+    "hivePlatformAlias": HIVE_ALIAS,
+    "includeIndirectColumnLineage": "capture_indirect_columns",
     "includeSchemaMetadata": INCLUDE_SCHEMA,
     "materializeDataset": MATERIALIZE,
 }
@@ -64,12 +70,9 @@ _GMS_NAMES: Mapping[str, str] = {
 # Fields of the Java converter's ``DatahubOpenlineageConfig`` → our settings.
 _CONVERTER_NAMES: Mapping[str, str] = {
     **_GMS_NAMES,
-    **_in_snake_case("disableSymlinkResolution", "enhancedMergeIntoExtraction", "lowerCaseDatasetUrns"),
-    **_in_snake_case("parentJobUrn", "pathSpecs", "pipelineName"),
+    **_in_snake_case("parentJobUrn", "pipelineName"),
     "connectionInstanceMap": "namespaces",
     "fabricType": "env",
-    "hivePlatformAlias": HIVE_ALIAS,
-    "includeIndirectColumnLineage": "capture_indirect_columns",
 }
 
 _NO_CLEANUP = "not implemented: edges that old listeners wrote onto datasets stay as they are"
@@ -85,6 +88,9 @@ _ENDS_KNOWN = (
     "operator's emit_periodically while it runs"
 )
 
+_ONELAKE_PARTS = ("Enabled", "ConvertUrnsToLowercase", "PlatformInstance", "ItemIds")
+_FABRIC = "has no effect: tables of Microsoft Fabric have the names of other tables and paths"
+
 # Spark properties that are accepted without effect, and why. Their values may be secret and are never shown.
 _LISTENER_NOTES: Mapping[str, str] = {
     "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
@@ -92,6 +98,8 @@ _LISTENER_NOTES: Mapping[str, str] = {
     **dict.fromkeys((f"kafka.{part}" for part in _KAFKA_PARTS), _KAFKA),
     "legacyLineageCleanup.enabled": _NO_CLEANUP,
     "log.mcps": "has no effect: set Airflow's log level to DEBUG to log every proposal that is sent",
+    **{f"metadata.dataset.fabricOneLake.{part[0].lower()}{part[1:]}": _FABRIC for part in _ONELAKE_PARTS},
+    "metadata.fabricNotebookFlowNames": _FABRIC,
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
     "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
     "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",
@@ -110,11 +118,16 @@ _LISTENER_NOTES: Mapping[str, str] = {
 _GMS_NOTES: Mapping[str, str] = {
     "pipelineName": "has no effect, as in GMS: set pipeline_name",
     "platform": _LISTENER_NOTES["platform"],
+    "maxBatchSize": "has no effect: the sinks know how much DataHub accepts at once",
+    "removeLegacyLineage": _NO_CLEANUP,
+    **dict.fromkeys((f"fabricOnelake{part}" for part in _ONELAKE_PARTS), _FABRIC),
 }
 _CONVERTER_NOTES: Mapping[str, str] = {
     **dict.fromkeys(("capture_from_event_log", "capture_lost_executions", "capture_streaming"), _IN_THE_LOG),
     "capture_columns_from_sql": "has no effect any more: statements are read if sqlglot is installed",
     "capture_operations": "has no effect any more: operations are always written",
+    **dict.fromkeys((f"fabricOneLake{part}" for part in _ONELAKE_PARTS), _FABRIC),
+    "fabricNotebookFlowNames": _FABRIC,
     "isSpark": "has no effect: the events show it",
     "isStreaming": "has no effect, as in the Java converter",
     "removeLegacyLineage": _NO_CLEANUP,

@@ -208,11 +208,17 @@ _SPEC_PARTS: dict[str, tuple[str, _Reader]] = {
 }
 
 
+_SPEC_NAMES = frozenset({"alias", "platform"})
+
+
 def _by_alias(specs: object) -> list[tuple[str, object]]:
     if isinstance(specs, Mapping) and not _SPEC_PARTS.keys() & specs.keys():
         return list(specs.items())
     if isinstance(specs, list) and specs and all(isinstance(spec, Mapping) for spec in specs):
-        return [("", spec) for spec in specs]
+        # The converter's specs name themselves and their platform.
+        return [
+            (str(spec.get("alias") or ""), {key: spec[key] for key in spec if key not in _SPEC_NAMES}) for spec in specs
+        ]
     return [("", specs)]
 
 

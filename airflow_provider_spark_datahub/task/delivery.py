@@ -259,6 +259,7 @@ class TaskDelivery:
         :param spark_succeeded: whether a retry of the task would only have to deliver them.
         """
         self._report.proposals = self._report.pending = len(proposals)
+        started = time.monotonic()
         try:
             if self._entry is not None:
                 failure = self._report.failure
@@ -276,7 +277,8 @@ class TaskDelivery:
                     self._report.outbox_entry = None
         else:
             try:
-                self._deliver_entries(deadline, own=entry)
+                # What stays pending takes as long to record as the entry took to write.
+                self._deliver_entries(Deadline.after(deadline.remaining() - (time.monotonic() - started)), own=entry)
             except OSError as error:
                 # Before the delivery, or after it: sending a proposal once more does no harm.
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
@@ -469,6 +471,8 @@ class TaskDelivery:
         if own.name not in (entry.name for entry in entries):
             self._count_settled(own)
             return
+        # What this attempt has just written need not be read again.
+        entries = [own if entry.is_as(own) else entry for entry in entries]
 
         def finish(entry: Entry, *_: object) -> Entry | None:
             # Earlier attempts are over, since this one runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 
 _RAW_EVENTS_SHARE = 0.05
 """Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
+_RAW_BYTES_PER_SECOND = 100_000_000
+"""Bytes of events that can be read again, redacted and compressed in a second."""
+_CONVERSION_SHARE = 0.85
+"""Part of the remaining time for the end of the conversion; the rest is for writing what it made into the outbox."""
 
 _MOST_LOOKED_UP, _LOOK_SECONDS = 100, 2.0
 """Outputs whose places are looked for on the disk at the end, and the time for it."""
@@ -97,6 +102,8 @@ class EndedAttempt:
             collected = events.collect(self._deadline)
             proposals = self._converted(events, collected)
             is_removable = proposals is not None and self._deliver(events, collected, proposals)
+            # A collection would look at everything that was made, and free nothing.
+            gc.freeze()
         if proposals is not None:
             lineage.delivery.forward_raw_events(self._deadline)
         # An entry that could not be removed will be converted again.
@@ -114,7 +121,8 @@ class EndedAttempt:
     def _converted(self, events: JobEvents, collected: CollectionReport) -> list[Proposal] | None:
         """Convert the job, and return its proposals; ``None`` if this is left to the next attempt or a drain."""
         succeeded = self.end.spark_succeeded
-        converted = events.lineage_in_time(succeeded, self._attempt, self._deadline)
+        in_time = Deadline.after(self._deadline.remaining() * _CONVERSION_SHARE)
+        converted = events.lineage_in_time(succeeded, self._attempt, in_time)
         if converted is None:
             if self._lineage.delivery.leave_unfinished(collected, is_stuck=events.is_stuck):
                 return None
@@ -142,8 +150,10 @@ class EndedAttempt:
         if self._lineage.record is not None and not is_removable:
             delivery.record_end(replace(self._lineage.record, keep_events=True))
         delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)
-        if job.events and (report.pending or report.rejected):
-            delivery.keep_raw_events(job.events, raw, Deadline.after(self.end.seconds * _RAW_EVENTS_SHARE))
+        seconds = self.end.seconds * _RAW_EVENTS_SHARE
+        is_short = raw is not None or collected.bytes_read < seconds * _RAW_BYTES_PER_SECOND
+        if job.events and (report.pending or report.rejected) and is_short:
+            delivery.keep_raw_events(job.events, raw, Deadline.after(seconds))
         return is_removable
 
     def _remove_events(self) -> None:

@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Manifest
+from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
 from tests.backfill.results import write_part
 from tests.cli.commands import JOB, run, run_apart
 
@@ -43,7 +44,7 @@ def test_both_forms_of_a_file_of_proposals(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_the_outbox(tmp_path: Path) -> None:
-    entry = written(tmp_path / "entry", b"".join(manifest(2).entry_lines(BOTH)))
+    entry = written(tmp_path / "entry", b"".join(StoredObject.of(manifest(2), BOTH).chunks()))
     assert read(entry) == (BOTH, [])
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.delivery import Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, RawEvent, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     Entry,
@@ -184,6 +184,16 @@ def test_an_entry_that_stays_says_why_and_the_same_reason_again_writes_nothing(t
         assert (path.stat().st_ino != before) is is_written
         (entry,) = outbox.entries()
     assert entry.settle(Delivery(3), pending) is None
+
+
+def test_after_the_deadline_an_entry_that_stays_is_not_written_again(tmp_path: Path) -> None:
+    """To write what a huge job left pending takes longer than the time that a task may add."""
+    outbox = outbox_at(tmp_path)
+    entry = put(outbox)
+    content, pending = Path(str(entry)).read_bytes(), entry.items()
+    outbox.deadline = Deadline.after(0)
+    assert entry.settle(Delivery(0, pending=pending, problem="no time was left"), pending) == entry
+    assert Path(str(entry)).read_bytes() == content
 
 
 def test_a_full_disk_costs_only_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

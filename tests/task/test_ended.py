@@ -22,7 +22,8 @@ from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
-from airflow_provider_spark_datahub.task import delivery, earlier, recovery, submitted
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.task import delivery, earlier, ended, recovery, submitted
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -459,9 +460,9 @@ def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
     """The proposals of a huge job are made just in time: they are kept, and not even read again."""
     made = JobEvents.lineage_in_time
 
-    def just_in_time(self: JobEvents, succeeded: bool, attempt: TaskAttempt, deadline: Deadline) -> Any:
+    def just_in_time(self: JobEvents, succeeded: bool, attempt: TaskAttempt, _: Deadline) -> Any:
         lineage = made(self, succeeded, attempt, Deadline.after(HANGS))
-        time.sleep(deadline.remaining())
+        time.sleep(2.0)
         return lineage
 
     monkeypatch.setattr(JobEvents, "lineage_in_time", just_in_time)
@@ -470,6 +471,36 @@ def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the time for lineage was over before its delivery" in str(report.reason)
     assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
+
+
+def test_what_an_attempt_has_written_is_not_read_again_before_its_delivery(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = LocalStorage.read
+
+    def remembered(storage: LocalStorage, name: str, **options: Any) -> bytes:
+        # The first read is of the entry without items, to record the end.
+        read.extend([name] * name.startswith("pending/"))
+        return real(storage, name, **options)
+
+    monkeypatch.setattr(LocalStorage, "read", remembered)
+    one.job_writes("a_csv_join_agg")
+    assert one.finish().is_complete
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("bytes_per_second", [1, 10**9])
+def test_events_that_take_too_long_to_be_kept_twice_stay_in_their_file(
+    one: Try, monkeypatch: pytest.MonkeyPatch, bytes_per_second: int
+) -> None:
+    monkeypatch.setattr(ended, "_RAW_BYTES_PER_SECOND", bytes_per_second)
+    one.sink_file.mkdir()
+    path = one.job_writes("a_csv_join_agg")
+    assert one.finish().pending
+    assert path.is_file()
+    (entry,) = entries(one.folder)
+    assert (entry.manifest.events == str(path)) is (bytes_per_second == 1)
 
 
 def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -134,8 +135,8 @@ class DatasetUses:
     def properties(self) -> dict[str, str]:
         """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as JSON."""
         kinds = (("input", self.reads), ("output", self.writes))
-        texts = {f"{kind}:{urn}": use.text() for kind, uses in kinds for urn, use in sorted(uses.items())}
-        return dict([(name, text) for name, text in texts.items() if text][:_MOST_DATASETS])
+        texts = ((f"{kind}:{urn}", use.text()) for kind, uses in kinds for urn, use in sorted(uses.items()))
+        return dict(islice((each for each in texts if each[1]), _MOST_DATASETS))
 
     def empty_reads(self) -> tuple[str, ...]:
         """Return a sentence for each dataset whose queries all read no row, unless the job wrote it too."""
@@ -165,11 +166,11 @@ def _hidden(run: RunState) -> Iterator[DatasetId]:
 
 def _uses(
     known: dict[str, JobUse],
-    touched: Iterable[tuple[Any, DatasetState]],
+    touched: Collection[tuple[Any, DatasetState]],
     namer: DatasetNamer,
     edges: Collection[str],
 ) -> Iterator[tuple[JobUse, DatasetState]]:
-    for dataset, state in touched:
+    for dataset, state in in_time(touched):
         # A metadata table has other rows and columns.
         if not state.is_metadata and (urn := namer.urn(dataset)) in edges and urn is not None:
             use = known.setdefault(urn, JobUse())

@@ -112,20 +112,26 @@ class Entry:
     name: EntryName
     manifest: Manifest = field(hash=False)
     _stored: StoredObject | None = field(default=None, repr=False, compare=False)
-    """All of it, if it was read, and not the manifest alone."""
+    """All of it, if it was read or written, and not the manifest alone."""
+    _items: tuple[OutboxItem, ...] | None = field(default=None, repr=False, compare=False)
+    """Its items, if they were written."""
 
     def __str__(self) -> str:
         return self.outbox.describe(self.name)
 
     @property
     def size(self) -> int:
-        """How many bytes of it are in memory, if it was read."""
+        """How many bytes of it are in memory."""
         return len(self._stored.lines) if self._stored is not None else 0
 
     @property
     def age(self) -> float:
         """Seconds since the entry was made."""
         return max(0.0, (self.outbox.storage.now_ms() - self.name.created_ms) / 1000)
+
+    def is_as(self, other: Entry) -> bool:
+        """Return whether the other is the same entry, and holds the same items."""
+        return self.name == other.name and self.manifest.progress == other.manifest.progress
 
     def later_attempt_ms(self) -> int | None:
         """Return when the first entry of a later attempt was made, in ms since the epoch; ``None`` without any."""
@@ -140,14 +146,7 @@ class Entry:
         :raises OutboxError: if another process changed it since it was listed.
         :raises OSError: if it is gone, or cannot be read at all.
         """
-        if self.name in self.outbox.overflow:
-            return ()
-        stored = self._stored or StoredObject.read(self.outbox.read(self.name.path))
-        items = stored.items()
-        self.name.check(stored.manifest)
-        if stored.manifest.progress != self.manifest.progress:
-            raise OutboxError(f"The outbox's entry {self} was changed by another process.")
-        return items
+        return self._content().items() if self._items is None else self._items
 
     def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool, failure: str | None = None) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
@@ -156,14 +155,14 @@ class Entry:
         :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
         manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure)
-        return self._rewrite("finished", manifest, items, check=True)
+        return self._rewrite("finished", manifest, tuple(items), check=True)
 
     def update(self, **fields: Any) -> Entry:
         """Change fields of the manifest durably, and return the entry.
 
         :raises EntryFormatError: if the entry is damaged.
         """
-        return self._rewrite("updated", replace(self.manifest, **fields), self.items())
+        return self._rewrite("updated", replace(self.manifest, **fields))
 
     def settle(
         self,
@@ -211,8 +210,10 @@ class Entry:
                 return None
         if replace(manifest, problem=self.manifest.problem) != self.manifest:
             return self._rewrite("settled in part", manifest, delivery.pending)
-        with suppress(OutboxError):  # only people read the reason
-            return self if manifest == self.manifest else self._rewrite("left", manifest, delivery.pending)
+        # Only people read the reason.
+        if manifest != self.manifest and not (self.outbox.deadline and self.outbox.deadline.expired):
+            with suppress(OutboxError, EntryFormatError):
+                return self._rewrite("left", manifest)
         return self
 
     def quarantine(self, reason: str) -> None:
@@ -259,11 +260,12 @@ class Entry:
         kept = replace(manifest, pending=len(items))
         name = receipt_name(self.name, manifest, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
         if self._stored is not None and len(items) == self.manifest.pending:
-            content = kept.to_line(self._stored.body) + self._stored.lines
+            content = self._stored._replace(manifest=kept)
         else:
-            content = b"".join(kept.entry_lines(items))
+            content = StoredObject.of(kept, items)
         try:
-            self.outbox.storage.write(name, [gzip.compress(content, 1, mtime=0)], sync=False, leaves=_NEW)
+            packed = gzip.compress(b"".join(content.chunks()), 1, mtime=0)
+            self.outbox.storage.write(name, [packed], sync=False, leaves=_NEW)
         except OSError as error:
             level = logging.DEBUG if self.outbox.copies_failed else logging.WARNING  # a full disk fails for each entry
             self.outbox.copies_failed = True
@@ -288,10 +290,25 @@ class Entry:
             upserts=tuple(dict.fromkeys((*before.upserts, *delivered))) if before.upserts else delivered,
         )
 
-    def _rewrite(self, step: str, manifest: Manifest, items: Sequence[OutboxItem], *, check: bool = False) -> Entry:
-        entry = dataclasses.replace(self, manifest=manifest, _stored=None)
+    def _content(self) -> StoredObject:
+        if self.name in self.outbox.overflow:
+            return StoredObject.of(self.manifest, ())
+        stored = self._stored or StoredObject.read(self.outbox.read(self.name.path))
+        self.name.check(stored.whole())
+        if stored.manifest.progress != self.manifest.progress:
+            raise OutboxError(f"The outbox's entry {self} was changed by another process.")
+        return stored
+
+    def _rewrite(
+        self, step: str, manifest: Manifest, items: tuple[OutboxItem, ...] | None = None, *, check: bool = False
+    ) -> Entry:
+        """Write the entry anew. :param items: ``None``: those that it has."""
         with self._storage_errors():
-            self.outbox.write(step, entry, items, check=check)
+            stored = self._content()._replace(manifest=manifest) if items is None else StoredObject.of(manifest, items)
+            # Without new items, the next change looks again whether another process changed the entry.
+            kept = None if items is None else stored
+            entry = dataclasses.replace(self, manifest=manifest, _stored=kept, _items=items)
+            self.outbox.write(step, entry, stored, check=check)
         return entry
 
     def _quarantine(self, rejected: list[tuple[str, OutboxItem]], manifest: Manifest) -> None:
@@ -502,7 +519,7 @@ class Outbox:
                 key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded, content=content
             )
             entry = self._named(manifest.holding(items))
-            self.write("written", entry, items, is_new=True)
+            self.write("written", entry, StoredObject.of(entry.manifest, items), is_new=True)
         return entry
 
     def begin(
@@ -522,7 +539,7 @@ class Outbox:
         try:
             with storage_errors("write to the outbox {}", self):
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
-                self.write("begun", entry, (), is_new=True)
+                self.write("begun", entry, StoredObject.of(entry.manifest, ()), is_new=True)
         except OutboxError as refusal:
             try:
                 self.overflow.keep(entry.name, entry.manifest.to_line())
@@ -579,28 +596,26 @@ class Outbox:
         name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
         return Entry(self, name, manifest)
 
-    def write(
-        self, step: str, entry: Entry, items: Sequence[OutboxItem], *, check: bool = True, is_new: bool = False
-    ) -> None:
-        """Write an entry with its items, in place of an older state of the entry.
+    def write(self, step: str, entry: Entry, stored: StoredObject, *, check: bool = True, is_new: bool = False) -> None:
+        """Write what an entry holds, in place of an older state of the entry.
 
         :param step: name of the change, for the log.
         :param check: whether to check that there is room.
         :param is_new: the outbox has no older state of it.
         """
         is_aside = entry.name in self.overflow
-        lines = entry.manifest.entry_lines(items)
-        size = sum(map(len, lines))
+        chunks = stored.chunks()
+        size = sum(map(len, chunks))
         try:
             if check or is_aside:
                 self.check_room(size, entry.name.created_ms)
-            self.storage.write(entry.name.path, lines, leaves=_NEW if is_new or is_aside else _REWRITTEN)
+            self.storage.write(entry.name.path, chunks, leaves=_NEW if is_new or is_aside else _REWRITTEN)
             self.overflow.remove(entry.name)
         except OSError:
             if not is_aside or entry.manifest.state != "unfinished":
                 raise
-            self.overflow.keep(entry.name, lines[0])
-        log.debug("Entry %s, %s in %d bytes: %s", step, counted(len(items), "item"), size, entry)
+            self.overflow.keep(entry.name, chunks[0])
+        log.debug("Entry %s, %s in %d bytes: %s", step, counted(entry.manifest.pending, "item"), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:
         """Check that there is room for ``size`` bytes more, and count them.
@@ -715,7 +730,7 @@ class Outbox:
         counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
         entry = self._named(replace(old.holding(items), events=None, awaits_retry=False, **counts))
         self.storage.remove(Naming.USAGE)  # the next write measures again: an entry of an earlier date comes back
-        self.write(f"requeued from {quarantined.name}", entry, items, check=False)
+        self.write(f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items), check=False)
         self.storage.remove(quarantined.name)
         # The raw events come back with the last part of their entry.
         stem = quarantined.name.rpartition("-")[0]

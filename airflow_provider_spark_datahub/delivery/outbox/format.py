@@ -210,11 +210,6 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
         return seal(self, body)
 
-    def entry_lines(self, items: Iterable[OutboxItem]) -> list[bytes]:
-        """Return the lines of an entry: the manifest, then one line per item."""
-        body = [f"{item.to_json()}\n".encode("utf-8", "backslashreplace") for item in items]
-        return [self.to_line(body), *body]
-
     def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
         """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
         body = [_encode({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
@@ -241,6 +236,16 @@ class StoredObject(NamedTuple):
     manifest: Manifest
     body: Body
     lines: bytes
+
+    @classmethod
+    def of(cls, manifest: Manifest, items: Iterable[OutboxItem]) -> Self:
+        """Return an entry: behind the manifest, one line per item."""
+        lines = "".join(f"{item.to_json()}\n" for item in items).encode("utf-8", "backslashreplace")
+        return cls(manifest, Body.of([lines]), lines)
+
+    def chunks(self) -> list[bytes]:
+        """Return the content of the object: the manifest's line, and the lines behind it."""
+        return [self.manifest.to_line(self.body), self.lines]
 
     @classmethod
     def read(cls, content: bytes, size: int | None = None) -> Self:
