@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since
+from airflow_provider_spark_datahub.delivery.outbox import Histories
 from tests.conversion.builders import (
     Json,
     column,
@@ -26,6 +29,7 @@ from tests.conversion.builders import (
     whole_application,
 )
 from tests.conversion.recordings import lines_of
+from tests.delivery.outboxes import outbox_at
 
 DATA = Path(__file__).parents[1] / "data"
 DAY_MS = 86_400_000
@@ -76,7 +80,7 @@ def green(day: int, *fields: tuple[str, str]) -> Fingerprint:
 
 def words(lines: list[str]) -> list[str]:
     """Return the lines without the run that they compare with."""
-    assert all(line.startswith("since the green run of 2026-09-") and " UTC: " in line for line in lines)
+    assert all(line.startswith("since the green run of 2026-") and " UTC: " in line for line in lines)
     return [line.partition(" UTC: ")[2] for line in lines]
 
 
@@ -90,14 +94,72 @@ def test_a_column_that_the_writer_dropped_comes_first_when_the_reader_fails() ->
     ]
 
 
-def test_nothing_is_said_of_what_differs_every_day() -> None:
-    def daily(day: int) -> Fingerprint:
-        path = f"raw/{day:04}/orders_2026112{day}/01990000-0000-7000-8000-00000000000{day}"
-        inputs = [read(path, ("id", "long"), rows=1000 + 7 * day)]
-        out = written("out", ("id", "long"), rows=900 + 9 * day)
-        return run(day, inputs, [out], spark__app__name=f"revenue 2026-11-2{day}")
+class Month:
+    """A task's days, each with what differs every day: partitions, run ids, counts, folders and properties."""
 
-    assert changes_since(daily(3), [daily(2), daily(1), daily(0)]) == []
+    def __init__(self, root: Path) -> None:
+        self.histories = Histories(outbox_at(root).storage)
+        self.random = Random(20261126)
+
+    def day(
+        self, day: int, name: str = "orders", columns: Any = ORDERS, version: str = "", **changed: Any
+    ) -> list[str]:
+        """Keep the run of a day with such an input, and return what changed.
+
+        :param changed: rows that it reads and writes, a further input, and properties.
+        """
+        uuid, letters = UUID(int=self.random.getrandbits(128)), "".join(self.random.choices("abcdefghijkxyz_", k=8))
+        date, rows = f"2026-10-{day:02}", changed.get("rows", self.random.randint(700, 1300))
+        inputs = [
+            read(name, *columns, rows=rows, version=version or str(day)),
+            read(f"raw/dt={date}/hour={day % 24:02}/{uuid}", ("id", "long"), rows=rows),
+            read(f"tmp/{1_790_000_000 + 86_400 * day}/scheduled__{date}T00:00:00+00:00", ("id", "long")),
+            *[read(other, ("id", "long")) for other in (f"tmp/tmp{letters}/part", *changed.get("more", ()))],
+        ]
+        lineage = column_lineage({"vat": [column(f"/lake/{name}", "vat", "DIRECT:IDENTITY")]})
+        output = written("revenue", ("vat", "double"), rows=changed.get("written", rows), columnLineage=lineage)
+        properties = {
+            "spark__app__name": f"revenue {date}",
+            "spark__local__dir": f"/tmp/blockmgr-{uuid}",
+            "spark__kubernetes__driver__pod__name": f"revenue-{letters}-driver",
+            "spark__master": "local[2]",
+        }
+        record = run(day, inputs, [output], **properties | changed.get("properties", {}))
+        self.histories.write(record, max_age=86_400 * 7)
+        return self.histories.changes(record)
+
+
+@pytest.fixture
+def month(tmp_path: Path) -> Month:
+    """Return a month that nothing changed in: its days are silent as soon as three others show what rotates."""
+    found = Month(tmp_path)
+    lines = [found.day(day) for day in range(1, 31)]
+    assert lines[3:] == [[]] * 27
+    assert all("tmp/tmp" in line or "driver" in line for before in lines[:3] for line in before)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, ""),
+        ({"columns": (("id", "long"),)}, "/lake/orders lost the column vat"),
+        ({"columns": (("id", "long"), ("vat", "string"))}, "/lake/orders has vat as string (was double)"),
+        ({"columns": (("vat", "double"),)}, "/lake/orders lost the column id"),
+        ({"columns": (*ORDERS, ("tax", "long"))}, "/lake/orders has the new column tax"),
+        ({"rows": 0}, "reads 0 rows of /lake/orders (was "),
+        ({"rows": 20_000}, "reads 20,000 rows of /lake/orders (was "),
+        ({"written": 3}, "writes 3 rows to /lake/revenue (was "),
+        ({"name": "sold"}, "reads /lake/orders no longer"),
+        ({"more": ["rates"]}, "reads /lake/rates, which no earlier green run did"),
+        ({"version": "30"}, "/lake/orders was not written since then (version 30 again)"),
+        ({"properties": {"spark__master": "yarn"}}, "spark.master is yarn (was local[2])"),
+    ],
+)
+def test_a_month_is_silent_until_something_changes_which_is_named_first(month: Month, changed: Json, line: str) -> None:
+    lines = words(month.day(31, **changed))
+    assert lines[:1] == ([lines[0]] if line else [])
+    assert not line or lines[0].startswith(line)
 
 
 def test_an_empty_input_and_counts_beyond_those_of_the_last_runs_are_named() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
+from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -35,6 +37,7 @@ _FACTOR = 2
 """Counts may grow or fall by this factor beyond those of the latest green runs."""
 FEW_GREENS = 3
 """Green runs between which an input must have been written each time if its silence since is a change."""
+_PART = re.compile(r"[./]")
 _LEAST_FOLDERS = 2
 """Parts of a path before its daily part: the root or the bucket, and the table."""
 _DAILY = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|\d+", re.IGNORECASE)
@@ -324,7 +327,7 @@ def changes_since(now: Fingerprint, greens: Sequence[Fingerprint], others: Itera
     :param greens: green runs of the task before this one, the newest first; at least one.
     :param others: attempts of other tasks, which may have written what the green run read.
     """
-    lines = list(chain(_of_inputs(now, greens[:MOST_COMPARED], others), _of_code(now, greens[0])))
+    lines = list(chain(_of_inputs(now, greens[:MOST_COMPARED], others), _of_code(now, greens)))
     if now.succeeded:
         lines += _of_outputs(now, greens[:MOST_COMPARED])
     lines.sort(key=lambda line: (not line.is_in(now.failure), line.rank))
@@ -380,9 +383,20 @@ def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool)
     for name, (subject, _) in known[0].items() if complete else ():
         if name not in seen and all(name in uses for uses in known):
             yield _Line(3, f"{verb} {subject} no longer")
-    for name, (subject, _) in seen.items():
-        if not any(name in uses for uses in known):
+    new = [name for name in seen if not any(name in uses for uses in known)]
+    counts = Counter(chain.from_iterable(known)) if new else {}
+    # Names of one run only, such as those of temporary folders.
+    own = [[_PART.split(other) for other in uses if counts.get(other) == 1] for uses in known[:FEW_GREENS]]
+    for name in new:
+        parts = _PART.split(name)
+        if len(own) < FEW_GREENS or not all(any(_is_like(parts, other) for other in others) for others in own):
+            subject = seen[name][0]
             yield _Line(3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),))
+
+
+def _is_like(name: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two names differ in one part."""
+    return len(name) == len(other) and sum(map(ne, name, other)) == 1
 
 
 def _of_columns(subject: str, before: Use, after: Use, used: frozenset[str] | None) -> Iterator[_Line]:
@@ -464,12 +478,14 @@ def _of_silence(
         yield _Line(4, f"{subject} was not written since then{again}", (_last_part(subject),))
 
 
-def _of_code(now: Fingerprint, green: Fingerprint) -> Iterator[_Line]:
-    for name in green.code.keys() & now.code.keys():
-        before, after = green.code[name], now.code[name]
-        if folded(before) != folded(after) or (before != after and not name.startswith("spark.")):
+def _of_code(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
+    for name in greens[0].code.keys() & now.code.keys():
+        before, after = greens[0].code[name], now.code[name]
+        values = [folded(run.code.get(name, ""), run.key.run_id) for run in (now, *greens[:FEW_GREENS])]
+        rotates = len({*values}) > FEW_GREENS
+        if (values[0] != values[1] and not rotates) or (before != after and not name.startswith("spark.")):
             yield _Line(5, f"{name} is {after} (was {before})", (name,))
 
 
 def _last_part(subject: str) -> str:
-    return re.split(r"[./]", subject.rstrip("/"))[-1]
+    return _PART.split(subject.rstrip("/"))[-1]
