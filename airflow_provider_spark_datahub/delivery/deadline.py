@@ -80,6 +80,10 @@ class _Call:
         return True
 
 
+_MOST_WAITS = 200
+"""How often a worker that was taken waits for its call: 10 s."""
+
+
 class _Worker:
     """Daemon thread that runs one call after the other; a new thread for each of thousands would cost more than the
     calls.
@@ -122,7 +126,7 @@ class _Worker:
 
     def _next(self) -> _Call | None:
         """Return the next call; ``None`` if there is none, and no caller can give this worker another one."""
-        while True:
+        for _ in range(_MOST_WAITS):
             try:
                 return self._calls.get(timeout=self.IDLE_SECONDS)
             except Empty:
@@ -130,6 +134,8 @@ class _Worker:
                 with suppress(ValueError):
                     self._idle.remove(self)
                     return None
+        # A signal's handler raised in the caller before it gave the call.
+        return None
 
 
 # A forked process has no thread of its parent.

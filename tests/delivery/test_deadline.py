@@ -142,6 +142,15 @@ def test_threads_that_begin_at_once_are_all_traced(monkeypatch: pytest.MonkeyPat
     wait_until(lambda: len(ran) == 800)
 
 
+def test_a_worker_ends_whose_caller_was_interrupted_before_it_gave_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of a signal may raise between any two steps of the caller."""
+    monkeypatch.setattr(deadline, "_MOST_WAITS", 3)
+    before = {*threading.enumerate()}
+    deadline._Worker()
+    (thread,) = {*threading.enumerate()} - before
+    join(thread)
+
+
 @pytest.mark.parametrize(
     "wait",
     [
