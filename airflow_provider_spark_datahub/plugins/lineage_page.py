@@ -304,7 +304,8 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
     rows = [
         visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
-            (one.how,),
+            (),
+            one.how,
             time=one.logical_ms,
             link=f"task?{_query(Scope(one.dag_id, one.run_id, one.task_id, one.map_index))}",
         )
@@ -314,7 +315,7 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
     hidden = len(found.reached) - len(rows)
     more = f"{found.sentence}." if found.downstream else "No task instance is known to have read what it wrote."
     more += f" You may not see {counted(hidden, 'other')}." if hidden else ""
-    columns = ("DAG", "run", "task", "", "", "", "logical date (UTC)")
+    columns = ("DAG", "run", "task", "how", "", "logical date (UTC)")
     attempts = visualization.Attempts(f"Reached through {dataset}", columns, rows, more=more)
     return _page(None, visualization.Frame(f"What {scope.run_id} reached", attempts))
 

@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Fingerprint, Proposal, Use
+from airflow_provider_spark_datahub.conversion import Fingerprint, Proposal, SilentTasks, Use
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Histories, Outbox, OutboxRecords
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
@@ -203,17 +203,20 @@ def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, so
     assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
 
 
-def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
-    orders, histories = dataset("orders"), Histories(source.outbox.storage)
-
-    def write(dag: str, task: str, start_ms: int, **uses: Any) -> None:
-        key = AttemptKey(dag, "manual__1", task, -1, 1)
-        histories.write(Fingerprint(key, start_ms, start_ms + 1, succeeded=True, **uses), max_age=1e9)
-
-    write("shop", "build", 10_000, outputs={orders: Use(versions=("3",))})
-    write("shop", "sum", 20_000, inputs={orders: Use(versions=("3",))}, logical_ms=86_400_000)
-    write("secret", "spy", 30_000, inputs={orders: Use(versions=("3",))})
+def put_write(source: Source, orders: str, *readers: tuple[str, str], silent: tuple[str, ...] = ()) -> None:
+    """Keep a write of a table, and readers: DAG and task. :param silent: tasks without lineage between them."""
+    histories = Histories(source.outbox.storage)
+    for place, (dag, task) in enumerate((("shop", "build"), *readers)):
+        key, use = AttemptKey(dag, "manual__1", task, -1, 1), {orders: Use(versions=("3",))}
+        uses, at = {"inputs": use} if place else {"outputs": use}, 10_000 * place
+        around = SilentTasks(before=silent if place else (), after=() if place else silent)
+        record = Fingerprint(key, at, at + 1, succeeded=True, logical_ms=86_400_000, silent=around, **uses)
+        histories.write(record, max_age=1e9)
     put(source, lineage("job", [dataset("a")], [orders], []))
+
+
+def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
+    put_write(source, dataset("orders"), ("shop", "sum"), ("secret", "spy"))
     sign_in(client, "viewer")
     may = type(create_auth_manager()).is_authorized_dag
     with pytest.MonkeyPatch.context() as patched:
@@ -225,7 +228,7 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
         page = client.get("task", params=TASK).text
         [link] = re.findall(r'href="(reached[^"]*)"', page)
         reached = client.get(html.unescape(link))
-    assert rows(reached.text)[1:] == [["shop", "manual__1", "sum", "read", "", "", "1970-01-02 00:00:00"]]
+    assert rows(reached.text)[1:] == [["shop", "manual__1", "sum", "read", "", "1970-01-02 00:00:00"]]
     assert "2 of 2 downstream task instances read it" in reached.text
     assert "You may not see 1 other." in reached.text
     nothing = client.get("reached", params={**TASK, "dataset": dataset("b")}).text
@@ -503,6 +506,57 @@ def test_in_a_browser_no_other_site_presses_and_no_name_runs(
         assert browser.complaints() == []
         browser.find("button[data-action^=deliver]").click()
         wait_until(sink.exists)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_in_a_browser_changes_and_what_a_write_reached_are_read(
+    client: TestClient, source: Source, browser: Chromium, width: int, scheme: str
+) -> None:
+    orders = dataset(f"s3://lake/warehouse/{'long_folder_' * 6}/orders")
+    long_name = "a_task_with_a_long_name_" * 3
+    readers = [("shop", "sum"), *(("shop", f"{long_name}{number}") for number in range(9))]
+    put_write(source, orders, *readers, silent=(f"{long_name}without_lineage",))
+    spec = '{"s3": ["s3://lake/warehouse/{table}"]}'
+    changes = [
+        "since the green run of 2026-11-20 04:11 UTC: shop.orders lost the column vat and has the new column tax",
+        f"since the green run of 2026-11-20 04:11 UTC: writes another dataset in each run: path_specs={spec} is one",
+    ]
+    source.reported = [TaskReport(KEY, {"inputs": ["raw"], "outputs": [orders], "changes": changes}, 2**42)]
+    jwt = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="a viewer", role="viewer"))
+    with served(client.app) as server:
+        browser.open(Path("/dev/null"), width)
+        browser.driver.get(f"{server}/airflow/nothing")
+        browser.driver.add_cookie({"name": "_token", "value": jwt, "path": "/"})
+        browser.emulate(scheme=scheme)
+        browser.complaints()
+        browser.driver.get(f"{server}/airflow/spark-datahub/task?{urlencode(TASK)}")
+        assert [line for line in changes if line not in browser.find("#attempts").text] == []
+        check_readable(browser, width)
+        browser.picture(f"changed-{width}-{scheme}", 900, width)
+        link = browser.driver.find_element("link text", "What did this write reach?")
+        link.click()
+        wait_until(lambda: "Reached through" in browser.find("body").text)
+        assert "inferred, it has no lineage" in browser.find("#attempts").text
+        check_readable(browser, width)
+        browser.picture(f"reached-{width}-{scheme}", 900, width)
+        browser.driver.find_element("link text", "sum").click()
+        wait_until(lambda: "task_id=sum" in browser.driver.current_url)
+        assert browser.complaints() == []
+
+
+def check_readable(browser: Chromium, width: int) -> None:
+    """Check that nothing is cut or scrolls sideways, each text has contrast, and each control and column a name."""
+    ask = "return {}()".format
+    questions = (Path(__file__).parents[1] / "visualization" / "questions.js").read_text()
+    assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
+    assert browser.run(f"{questions}\n{ask('clipped')}") == []
+    assert [each for each in browser.run(f"{questions}\n{ask('contrasts')}") if each[1] < 4.5] == []
+    nodes = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    named = {"link", "button", "checkbox", "searchbox", "textbox", "columnheader", "rowheader", "DisclosureTriangle"}
+    unnamed = [node for node in nodes if node.get("role", {}).get("value") in named and not node["name"].get("value")]
+    assert unnamed == []
 
 
 def watched(app: Any, seen: list[tuple[str, bool, int]]) -> Any:
