@@ -207,10 +207,10 @@ def put_write(source: Source, orders: str, *readers: tuple[str, str], silent: tu
     """Keep a write of a table, and readers: DAG and task. :param silent: tasks without lineage between them."""
     histories = Histories(source.outbox.storage)
     for place, (dag, task) in enumerate((("shop", "build"), *readers)):
-        key, use = AttemptKey(dag, "manual__1", task, -1, 1), {orders: Use(versions=("3",))}
-        uses, at = {"inputs": use} if place else {"outputs": use}, 10_000 * place
-        around = SilentTasks(before=silent if place else (), after=() if place else silent)
-        record = Fingerprint(key, at, at + 1, succeeded=True, logical_ms=86_400_000, silent=around, **uses)
+        key, use, at = AttemptKey(dag, "manual__1", task, -1, 1), {orders: Use(versions=("3",))}, 10_000 * place
+        around = SilentTasks(before=silent) if place else SilentTasks(after=silent)
+        reads, writes = (use, {}) if place else ({}, use)
+        record = Fingerprint(key, at, at + 1, True, "", reads, writes, logical_ms=86_400_000, silent=around)
         histories.write(record, max_age=1e9)
     put(source, lineage("job", [dataset("a")], [orders], []))
 
