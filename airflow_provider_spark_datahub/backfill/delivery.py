@@ -101,6 +101,7 @@ class DeliveryTotals:
         )
 
 
+@dataclass(slots=True)
 class BackfillDelivery:
     """Delivery of the parts of a backfill.
 
@@ -113,21 +114,12 @@ class BackfillDelivery:
     :param on_progress: called with the name of a part and its state after each batch.
     """
 
-    def __init__(
-        self,
-        folder: plan.ResultFolder,
-        open_sink: Callable[[], Sink],
-        rate: Rate,
-        *,
-        threads: int = 1,
-        on_progress: Callable[[str, _PartState], None] = lambda _name, _state: None,
-    ) -> None:
-        self._folder = folder
-        self._open_sink = open_sink
-        self._rate = rate
-        self._threads = threads
-        self._on_progress = on_progress
-        self._stop = threading.Event()
+    folder: plan.ResultFolder
+    open_sink: Callable[[], Sink]
+    rate: Rate
+    threads: int = 1
+    on_progress: Callable[[str, _PartState], None] = lambda _name, _state: None
+    _stop: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self) -> DeliveryTotals:
         """Deliver everything that is not delivered yet. Stop if something stays pending.
@@ -137,12 +129,12 @@ class BackfillDelivery:
         :raises PartError: if a part is damaged.
         :raises ProposalFormatError: if a row of a part is not a proposal.
         """
-        if not (self._folder / plan.CONVERTED_FILE).exists():
-            raise plan.PlanError(f"{self._folder} holds no complete conversion: convert the archive first")
-        files = (file for file in (self._folder / plan.PROPOSALS).iterdir() if file.name.startswith("part-"))
+        if not (self.folder / plan.CONVERTED_FILE).exists():
+            raise plan.PlanError(f"{self.folder} holds no complete conversion: convert the archive first")
+        files = (file for file in (self.folder / plan.PROPOSALS).iterdir() if file.name.startswith("part-"))
         parts = sorted(files, key=lambda file: file.name)
         totals = DeliveryTotals(len(parts))
-        with ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="backfill") as pool:
+        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="backfill") as pool:
             for state, problem in pool.map(self._deliver_part, parts):
                 totals.complete += state.complete
                 totals.delivered += state.delivered
@@ -155,7 +147,7 @@ class BackfillDelivery:
         state = self._state_of(part)
         problem = None
         if not state.complete and not self._stop.is_set():
-            with closing(self._open_sink()) as sink:
+            with closing(self.open_sink()) as sink:
                 try:
                     problem = self._send(part, state, sink)
                 finally:
@@ -167,9 +159,9 @@ class BackfillDelivery:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
             rest = plan.read_part(file, str(part), state.settled)
-            while batch := _batch(rest, min(_BATCH, self._rate.burst or _BATCH)):
+            while batch := _batch(rest, min(_BATCH, self.rate.burst or _BATCH)):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
-                self._rate.take(len(proposals))
+                self.rate.take(len(proposals))
                 if self._stop.is_set():
                     return None
                 delivery = sink.deliver(proposals, Deadline.after(_BATCH_SECONDS))
@@ -189,17 +181,17 @@ class BackfillDelivery:
         state.delivered += delivery.delivered
         state.rejected += len(delivery.rejected)
         self._write_state(part, state)
-        self._on_progress(part.name, state)
+        self.on_progress(part.name, state)
 
     def _state_of(self, part: plan.ResultFolder) -> _PartState:
-        file = self._folder / f"{plan.STATE}/delivered/{part.name}.json"
+        file = self.folder / f"{plan.STATE}/delivered/{part.name}.json"
         return _PartState(**json.loads(file.read_text())) if file.exists() else _PartState()
 
     def _write_state(self, part: plan.ResultFolder, state: _PartState) -> None:
         self._write(f"{plan.STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()])
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
-        file = self._folder / name
+        file = self.folder / name
         if isinstance(file, Path):
             write_durably(file, lines)
         else:

@@ -66,7 +66,6 @@ def as_step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema:
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """Yield the rows of batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

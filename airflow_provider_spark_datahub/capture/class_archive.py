@@ -183,8 +183,7 @@ class ClassArchives:
             raise ClassArchiveError(f"Java does not map the archive that it wrote: {problem}")
         return archive
 
-    def outdated(self) -> Iterator[tuple[Path, str]]:
-        """Yield the outdated archives with the reasons."""
+    def _outdated(self) -> Iterator[tuple[Path, str]]:
         for path in sorted(self.folder.glob("*.jsa")):
             try:
                 archive = _read(path)
@@ -198,7 +197,7 @@ class ClassArchives:
 
     def remove_outdated(self) -> list[tuple[Path, str]]:
         """Remove outdated archives and the files of interrupted builds; return the archives with the reasons."""
-        removed = list(self.outdated())
+        removed = list(self._outdated())
         for path, _ in removed:
             _remove(path)
         for folder in self.folder.glob(f"{_BUILD}*"):

@@ -128,7 +128,6 @@ class _Counted(io.RawIOBase):
         self.size = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return some of the next bytes."""
         piece = self._stored.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
         self.size += len(piece)
         return piece

@@ -38,7 +38,6 @@ class _Commands(TyperGroup):
     """Group that imports the module of a command when the command is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the name, the command, and its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and load_command(str(name)), rest
 

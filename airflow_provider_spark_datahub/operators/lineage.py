@@ -220,9 +220,7 @@ class SparkLineageOperator(BaseOperator):
         )
         return OperatorLineage(inputs=inputs, outputs=outputs)
 
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Return the datasets of the Spark job of a failed attempt."""
-        return self.get_openlineage_facets_on_complete(task_instance)
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
 
 
 SparkLineageOperator.__doc__ = f"{SparkLineageOperator.__doc__}\n" + "\n".join(

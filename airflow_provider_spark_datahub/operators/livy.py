@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 class LivyDatahubOperator(ResumableLineageOperator, LivyOperator):
     """Operator that runs a batch through Apache Livy, and delivers its lineage to DataHub when the batch ends.
 
-    It takes the arguments of ``LivyOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. The task must wait for the batch
-    (``polling_interval`` or ``deferrable``), and ``events_location`` be a folder that the driver and the worker share,
-    or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark behind Livy is not known.
+    The task must wait for the batch (``polling_interval`` or ``deferrable``), and ``events_location`` be a folder that
+    the driver and the worker share, or an address in S3. ``openlineage_jar`` names the jar in full, since the Spark
+    behind Livy is not known.
     """
 
     def _launcher(self, context: Context) -> task.Launcher:

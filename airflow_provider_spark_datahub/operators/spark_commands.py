@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
-    """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its lineage.
-
-    It takes the arguments of ``SparkJDBCOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
-    """
+    """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its lineage."""
 
     _handed_over: capture.PropertiesFile | None = None
 
@@ -41,11 +37,7 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
 
 
 class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
-    """Operator that runs SQL with ``spark-sql`` as ``SparkSqlOperator`` does, with its lineage.
-
-    It takes the arguments of ``SparkSqlOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`.
-    """
+    """Operator that runs SQL with ``spark-sql`` as ``SparkSqlOperator`` does, with its lineage."""
 
     _handed_over: capture.PropertiesFile | None = None
 
@@ -62,9 +54,8 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
 class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its lineage.
 
-    It takes the arguments of ``SparkPipelinesOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``spark-pipelines`` does not pass
-    its properties on to the Spark that it starts, so that this Spark gets the listener as any Spark below a task does.
+    ``spark-pipelines`` does not pass its properties on to the Spark that it starts, so that this Spark gets the
+    listener as any Spark below a task does.
     """
 
     def _launcher(self, context: Context) -> task.Launcher:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
 class SparkKubernetesDatahubOperator(SparkLineageOperator, SparkKubernetesOperator):
     """Operator that runs a ``SparkApplication`` on Kubernetes, and delivers its lineage when the application ends.
 
-    It takes the arguments of ``SparkKubernetesOperator`` and of
-    :class:`~airflow_provider_spark_datahub.operators.lineage.SparkLineageOperator`. ``events_location`` is a folder of
-    a volume that the manifest mounts into the driver, and that the worker has under the same path.
+    ``events_location`` is a folder of a volume that the manifest mounts into the driver, and that the worker has under
+    the same path.
     """
 
     def find_spark_job(self, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -44,34 +42,21 @@ class _KubernetesLauncher(SubmissionLauncher):
     def __init__(self, operator: SparkKubernetesDatahubOperator, context: Context) -> None:
         super().__init__(operator, context)
         self._body: dict[str, Any] = operator.template_body
-
-    @property
-    def _application(self) -> capture.SparkApplication:
-        return capture.SparkApplication(self._body["spark"])
+        self._application = capture.SparkApplication(self._body["spark"])
 
     def submission(self) -> capture.Submission:
         return self._application.submission
 
     def spark(self) -> capture.SparkSubmit:
-        application = self._application
+        application, operator = self._application, self._operator
         return capture.SparkSubmit(
             binary=None,
             env=application.environment,
             local_driver=False,
             scala_version=application.scala_version,
-            suffixed_name=self._suffixed_name(),
+            # The Spark operator passes this name to spark-submit, where it wins over spark.app.name.
+            suffixed_name=operator.create_job_name().rpartition("-")[0] if operator.random_name_suffix else None,
         )
-
-    def _suffixed_name(self) -> str | None:
-        """Return the name to which each run's random suffix is appended, unless the application has a name of its own.
-
-        The Spark operator passes the name of the ``SparkApplication`` to ``spark-submit``, where it wins over
-        ``spark.app.name``.
-        """
-        if not self._operator.random_name_suffix:
-            return None
-        create: Callable[[], str] = self._operator.create_job_name
-        return create().rpartition("-")[0]
 
     def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
         body = {**self._body, "spark": self._application.with_submission(submission)}

@@ -44,7 +44,6 @@ class _SubmitLauncher(SubmissionLauncher):
     """Launcher of an operator that submits through ``SparkSubmitHook``."""
 
     def submission(self) -> capture.Submission:
-        """Return what the operator submits without lineage."""
         operator = self._operator
         return capture.Submission(
             properties=conf_with_airflows_transport(
@@ -58,7 +57,6 @@ class _SubmitLauncher(SubmissionLauncher):
         )
 
     def spark(self) -> capture.SparkSubmit:
-        """Return the spark-submit that will run, from the operator's arguments and its Spark connection."""
         operator = self._operator
         extra = connection_extra(operator._conn_id)
         return capture.SparkSubmit(
@@ -75,7 +73,6 @@ class _SubmitLauncher(SubmissionLauncher):
         return getattr(self._operator._hook, self.process, None) is not None
 
     def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
-        """Give the operator the submission's values for one submit."""
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         # A hook that was made before would submit without them.

@@ -76,10 +76,6 @@ def _serializer() -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page")
 
 
-def _token(user: Any) -> str:
-    return str(_serializer().dumps(str(user.get_id())))
-
-
 def _from_the_page(request: Request, user: GetUserDep) -> None:
     """Refuse a request that another site may have made in the user's name."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
@@ -255,13 +251,11 @@ def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settl
 
 
 def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
-    """Return the page of a DAG run."""
     scope = Scope(scope.dag_id, scope.run_id)
     return _scope_page(scope, user, source, f"Spark lineage of {scope.dag_id}, {scope.run_id}")
 
 
 def _show_task(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
-    """Return the page of a task instance."""
     if scope.task_id is None:
         raise HTTPException(422, "task_id must name a task")
     return _scope_page(scope, user, source, f"Spark lineage of {_task_name(scope.task_id, scope.map_index)}")
@@ -289,7 +283,8 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
         "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
     )
     columns = ("attempt", "lineage", "content", "reason", "when (UTC)")
-    attempts = visualization.Attempts("Delivery", columns, rows, actions, _token(user) if may_edit else "", more)
+    token = str(_serializer().dumps(str(user.get_id()))) if may_edit else ""
+    attempts = visualization.Attempts("Delivery", columns, rows, actions, token, more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = visualization.build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
@@ -400,7 +395,6 @@ def _page(graph: Any, frame: visualization.Frame, status: int = 200) -> Response
 
 
 def _download(scope: _ScopeDep, source: _SourceDep) -> Response:
-    """Return the proposals as JSON lines."""
     lines = [proposal.to_json() for record in source.records(scope) for proposal in record.proposals]
     headers = {**_HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox"}
     headers["Content-Disposition"] = 'attachment; filename="proposals.jsonl"'
@@ -409,12 +403,10 @@ def _download(scope: _ScopeDep, source: _SourceDep) -> Response:
 
 
 def _deliver(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
-    """Deliver the pending entries."""
     log.info("%s delivers the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.deliver(scope)}, headers=_HEADERS)
 
 
 def _requeue(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> JSONResponse:
-    """Make the quarantined entries pending again."""
     log.info("%s requeues the lineage of %s", user.get_id(), scope)
     return JSONResponse({"message": source.requeue(scope)}, headers=_HEADERS)

@@ -79,7 +79,6 @@ class _Link:
 
     @property
     def name(self) -> str:
-        """The name for people."""
         return short_name(self.dataset) + (f".{harmless(self.column)}" if self.column else "")
 
 

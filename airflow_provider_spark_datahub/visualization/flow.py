@@ -38,7 +38,7 @@ def cell_width(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Glyphs:
+class _Glyphs:
     """Characters of a drawing.
 
     :param lines: by the sum of directions, the line that leaves a cell in these directions.
@@ -76,8 +76,8 @@ class Glyphs:
         return self.ellipsis + end
 
 
-UNICODE = Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
-ASCII = Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
+UNICODE = _Glyphs(" ╵╷│╴╯╮┤╶╰╭├─┴┬┼", arrow="▶", back_arrow="←", ellipsis="…", goes="↓", came="↳")
+ASCII = _Glyphs(" |||-+++-+++-+++", arrow=">", back_arrow="<-", ellipsis="...", goes="[v]", came="[^]")
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Drawing:
     """
 
     width: int
-    glyphs: Glyphs
+    glyphs: _Glyphs
     name_of: Callable[[str], ShortName]
     rows: list[list[Piece]] = field(default_factory=list)
     shortened: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _Drawing:
 
 
 def draw_flows(
-    jobs: Sequence[GraphJob], width: int, glyphs: Glyphs, name_of: Callable[[str], ShortName]
+    jobs: Sequence[GraphJob], width: int, glyphs: _Glyphs, name_of: Callable[[str], ShortName]
 ) -> list[_Drawing]:
     """Draw jobs as flows: jobs that share datasets, directly or through other jobs, are in one drawing.
 
@@ -334,7 +334,6 @@ class _Band:
         return track
 
     def _place(self, inputs: _Track, outputs: _Track) -> None:
-        """Give rows to a job and its datasets."""
         stage, count = inputs.stage, len(inputs.rails)
         self._place_rails(inputs.rails, self._middle([*inputs.rails, *outputs.rails], count))
         middle = self._middle([rail for rail in inputs.rails if rail.writers] or inputs.rails, count)
@@ -511,7 +510,7 @@ def _width(pieces: Sequence[Piece]) -> int:
 class _Canvas:
     """Grid of characters with texts, lines and boxes; coordinates are column and row, from 0."""
 
-    glyphs: Glyphs
+    glyphs: _Glyphs
     _texts: dict[tuple[int, int], Piece] = field(default_factory=dict)
     _across: dict[tuple[int, int], int] = field(default_factory=dict)
     _down: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -540,7 +539,6 @@ class _Canvas:
             self._across[x, y] = self._across.get((x, y), 0) | sides
 
     def down(self, x: int, top: int, bottom: int) -> None:
-        """Draw a vertical line."""
         for y in range(top, bottom + 1):
             self._down[x, y] = (_UP if y > top else 0) | (_DOWN if y < bottom else 0)
 

@@ -85,7 +85,11 @@ class _GraphBuilder:
         return model.Graph(
             roots=tuple(self._tree(runs)),
             jobs=tuple(self._job(urn, edges) for urn, edges in self.edges.items()),
-            instances=self._instances(),
+            instances={
+                urn: last_part(instance).strip("()").split(",")[-1]
+                for urn, aspects in self.latest.items()
+                if (instance := _text(aspects.get("dataPlatformInstance", {}).get("instance")))
+            },
             schemas=self._schemas(),
             read=self.read,
             unread=dict(self.unread),
@@ -143,13 +147,6 @@ class _GraphBuilder:
             for side in (edges.inputs, edges.outputs)
         )
         return model.GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
-
-    def _instances(self) -> dict[str, str]:
-        return {
-            urn: last_part(instance).strip("()").split(",")[-1]
-            for urn, aspects in self.latest.items()
-            if (instance := _text(aspects.get("dataPlatformInstance", {}).get("instance")))
-        }
 
     def _schemas(self) -> dict[str, dict[str, str]]:
         schemas = {}

@@ -166,17 +166,21 @@ def test_a_statement_is_searched_once_however_many_outputs_share_it(
     assert sum(searched) < 2 * len(statement)
 
 
-def test_a_long_line_takes_three_times_its_size(tmp_path: Path) -> None:
-    path = tmp_path / "events.ndjson"
-    _with_statement(path, "SELECT a, 'ö\\' FROM t " * 1_000_000, 20, {})
+def _converts_in_three_times_the_size(path: Path, outputs: int, *, keep_raw: bool = False) -> None:
     tracemalloc.start()
-    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=True)
+    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=keep_raw)
     events.collect(Deadline.after(600))
     conversion, _ = events.lineage(True, ATTEMPT)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(conversion.outputs) == 20
+    assert len(conversion.outputs) == outputs
     assert peak < 3 * path.stat().st_size
+
+
+def test_a_long_line_takes_three_times_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    _with_statement(path, "SELECT a, 'ö\\' FROM t " * 1_000_000, 20, {})
+    _converts_in_three_times_the_size(path, 20, keep_raw=True)
 
 
 def test_many_outputs_of_a_long_line_take_three_times_its_size(tmp_path: Path) -> None:
@@ -185,14 +189,7 @@ def test_many_outputs_of_a_long_line_take_three_times_its_size(tmp_path: Path) -
     other = {"other": {"text": "x" * 2450}}
     event["outputs"] = [{"namespace": "s3://b", "name": f"/out{number}", "facets": other} for number in range(3000)]
     path.write_text(json.dumps(event) + "\n")
-    tracemalloc.start()
-    events = JobEvents(SubmittedJob(LineageSettings(), path))
-    events.collect(Deadline.after(600))
-    conversion, _ = events.lineage(True, ATTEMPT)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(conversion.outputs) == 3000
-    assert peak < 3 * path.stat().st_size
+    _converts_in_three_times_the_size(path, 3000)
 
 
 @pytest.mark.parametrize("escaped", [True, False])

@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.operators.spark_submit import _SubmitLauncher
 from tests.airflow_versions import skip_if_airflow_injects_nothing
 from tests.cases import cases
-from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
+from tests.operators.tries import FakeSpark, context_of, operator_with_lineage, report_of
 
 
 def test_the_users_arguments_are_restored_after_a_submit_that_fails(spark: FakeSpark) -> None:
@@ -71,8 +71,7 @@ def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
     operator = operator_with_lineage(
         spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
     )
-    context = context_of(operator)
-    execute(operator, context)
+    report = report_of(operator)
     (run,) = spark.runs
     prefix = "--conf spark.openlineage.transport"
     assert f"{prefix}.type=composite" in run
@@ -80,5 +79,5 @@ def test_what_airflows_openlineage_provider_injects_is_kept_beside_ours(
     assert f"{prefix}.transports.users.auth.apiKey=Bearer a-key-of-airflow" in run
     assert f"{prefix}.transports.airflow_datahub.type=file" in run
     assert run.count("spark.openlineage.parentRunId=") == 1
-    assert context["ti"].xcoms["lineage_report"]["warnings"] == []
+    assert report["warnings"] == []
     assert operator.conf is None

@@ -91,10 +91,10 @@ def test_declared_outlets_are_compared_with_what_was_written(spark: tries.FakeSp
     ]
 
     spark.writes(b"")
-    operator = tries.operator_with_lineage(spark, outlets=[declared])
-    ti = tries.TaskInstance()
-    tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": OutletEventAccessors()})
-    assert "it is not known which outlets" in " ".join(ti.xcoms["lineage_report"]["warnings"])
+    report = tries.report_of(
+        tries.operator_with_lineage(spark, outlets=[declared]), outlet_events=OutletEventAccessors()
+    )
+    assert "it is not known which outlets" in " ".join(report["warnings"])
 
 
 def test_partitions_are_keys_of_a_declared_outlet(spark: tries.FakeSpark) -> None:
@@ -107,10 +107,8 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: tries.FakeSpark) -> Non
 
     def keys(**arguments: Any) -> tuple[set[str], list[str]]:
         spark.writes(events_file)
-        operator = tries.operator_with_lineage(spark, outlets=[declared], **arguments)
-        ti, events = tries.TaskInstance(), OutletEventAccessors()
-        tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": events})
-        report = ti.xcoms["lineage_report"]
+        operator, events = tries.operator_with_lineage(spark, outlets=[declared], **arguments), OutletEventAccessors()
+        report = tries.report_of(operator, outlet_events=events)
         assert report["assets"] == ["file:///lake/daily"]
         return getattr(events[declared], "partition_keys", set()), report["warnings"]
 
@@ -145,14 +143,9 @@ def test_a_retry_that_only_delivers_emits_once(
 def test_a_failed_attempt_emits_nothing(spark: tries.FakeSpark) -> None:
     spark.exits(1)
     spark.writes(CASE)
-    operator, events, ti = (
-        tries.operator_with_lineage(spark, emit_assets=True),
-        OutletEventAccessors(),
-        tries.TaskInstance(),
-    )
-    with pytest.raises(AirflowException):
-        tries.execute(operator, {**tries.context_of(operator, ti), "outlet_events": events})
-    assert (dict(events), ti.xcoms["lineage_report"]["assets"]) == ({}, [])
+    operator, events = tries.operator_with_lineage(spark, emit_assets=True), OutletEventAccessors()
+    report = tries.report_of(operator, fails=AirflowException, outlet_events=events)
+    assert (dict(events), report["assets"]) == ({}, [])
 
 
 @cases("operators")

@@ -168,14 +168,14 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
         subprocess.run(["spark-submit", "x.py"], check=True)
         return "done"
 
-    operator = PythonDatahubOperator(task_id="build", python_callable=call, op_args=[0], dag=dag(), **OPTIONS)
-    context = context_of(operator)
+    def python(code: int) -> PythonDatahubOperator:
+        return PythonDatahubOperator(task_id="build", python_callable=call, op_args=[code], dag=dag(), **OPTIONS)
+
+    context = context_of(operator := python(0))
     assert operator.execute(context) == "done"
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
-    operator = PythonDatahubOperator(task_id="build", python_callable=call, op_args=[3], dag=dag(), **OPTIONS)
-    assert report_of(operator, TaskInstance(try_number=2), fails=subprocess.CalledProcessError)["events"] == 23
-    with pytest.raises(AirflowException, match="exit code 3"):
-        report_of(bash("spark-submit x.py"), TaskInstance(try_number=3))
+    assert report_of(python(3), TaskInstance(try_number=2), fails=subprocess.CalledProcessError)["events"] == 23
+    report_of(bash("spark-submit x.py"), TaskInstance(try_number=3), fails=AirflowException, match="exit code 3")
 
 
 class ChoosingOperator(ChildSparkOperator, BranchPythonOperator):

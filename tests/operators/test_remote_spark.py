@@ -214,9 +214,6 @@ def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     assert manifest == before
     spark.exits(1)
     one = operator(template_spec=None, application_file=json.dumps(manifest))
-    context = context_of(one, TaskInstance(try_number=2))
-    context["run_id"] = "run"
-    with pytest.raises(AirflowException, match="code 1"):
-        one.execute(context)
-    assert context["ti"].xcoms["lineage_report"]["events"] == 23
+    report = report_of(one, TaskInstance(try_number=2), fails=AirflowException, match="code 1", run_id="run")
+    assert report["events"] == 23
     assert one.application_file

@@ -66,7 +66,6 @@ DEPRECATED = "reconnect_on_retry"
 
 
 def test_no_garbage_is_collected_before_the_submit(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator_with_lineage(spark)
     seen = {}
 
     def noted(moment: str, call: Any) -> Any:
@@ -80,7 +79,7 @@ def test_no_garbage_is_collected_before_the_submit(spark: FakeSpark, monkeypatch
     monkeypatch.setattr(AttemptLineage, "inject", noted("injecting", AttemptLineage.inject))
     monkeypatch.setattr(task_lineage.TaskLineage, "_accompany", lambda *_: None)
     monkeypatch.setattr(SparkSubmitHook, "submit", noted("submitting", SparkSubmitHook.submit))
-    execute(task, context_of(task))
+    report_of(operator_with_lineage(spark))
     assert seen == {"preparing": False, "injecting": False, "submitting": True}
     assert gc.isenabled()
 
@@ -173,9 +172,7 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
 def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None:
     operator = operator_with_lineage(spark)
     for number in (1, 2):
-        ti = TaskInstance(try_number=number)
-        execute(operator, context_of(operator, ti))
-        assert ti.xcoms["lineage_report"]["events"] == 23
+        assert report_of(operator, TaskInstance(try_number=number))["events"] == 23
     first, second = spark.runs
     assert first != second
     assert second.count("OpenLineageSparkListener") == 1
@@ -280,10 +277,8 @@ def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, m
         raise AttributeError("no such method in this version")
 
     monkeypatch.setattr(spark_submit, "_watch_output", refuse)
-    context = context_of(operator := operator_with_lineage(spark))
-    execute(operator, context)
+    assert report_of(operator_with_lineage(spark))["reason"] is None
     assert len(spark.runs) == 1
-    assert context["ti"].xcoms["lineage_report"]["reason"] is None
 
 
 @pytest.mark.parametrize("beside_the_plugin", [False, True])
@@ -293,21 +288,13 @@ def test_datasets_for_openlineage_and_for_datahubs_plugin(
 ) -> None:
     spark.exits(code)
     operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    if code:
-        with pytest.raises(AirflowException, match="Error code is: 1"):
-            execute(operator, context)
-    else:
-        execute(operator, context)
+    report_of(operator, fails=AirflowException if code else None, match="Error code is: 1")
     monkeypatch.setattr("airflow_provider_spark_datahub.hooks.datahub_plugin_is_active", lambda: beside_the_plugin)
     hook = "get_openlineage_facets_on_failure" if code else "get_openlineage_facets_on_complete"
-    lineage = getattr(operator, hook)(context["ti"])
-    namespace = "file"
-    assert [(one.namespace, one.name) for one in lineage.inputs] == [
-        (namespace, "/lake/raw/customers.csv"),
-        (namespace, "/lake/raw/orders.csv"),
-    ]
-    assert [(one.namespace, one.name) for one in lineage.outputs] == [(namespace, "/lake/out/a/revenue_by_country")]
+    lineage = getattr(operator, hook)(None)
+    read, written = ([(one.namespace, one.name) for one in side] for side in (lineage.inputs, lineage.outputs))
+    assert read == [("file", "/lake/raw/customers.csv"), ("file", "/lake/raw/orders.csv")]
+    assert written == [("file", "/lake/out/a/revenue_by_country")]
 
 
 def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
@@ -318,10 +305,8 @@ def test_tables_have_the_name_that_is_in_datahub_beside_the_plugin(
     execute(operator, context_of(operator))
     named: dict[bool, set[tuple[str, str]]] = {}
     for active in (False, True):
-        monkeypatch.setattr(
-            "airflow_provider_spark_datahub.hooks.datahub_plugin_is_active",
-            lambda active=active: active,
-        )
+        is_active = "airflow_provider_spark_datahub.hooks.datahub_plugin_is_active"
+        monkeypatch.setattr(is_active, lambda active=active: active)
         outputs = operator.get_openlineage_facets_on_complete(None).outputs
         named[active] = {(one.namespace, one.name) for one in outputs}
     assert ("hive", "sales.orders_clean") in named[True]
@@ -352,13 +337,12 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
 
     monkeypatch.setattr(EndedAttempt, "finish", noting)
     operator = operator_with_lineage(spark, lineage_timeout=10 * HANGS)
-    context = context_of(operator, TaskInstance(try_number=1, max_tries=5))
-    with raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException, match="Error code is: -9"):
-        execute(operator, context)
+    with raised_by(signal.SIGUSR1, operator.on_kill):
+        report = report_of(operator, TaskInstance(max_tries=5), fails=AirflowException, match="Error code is: -9")
 
     assert 0 < seconds[0] <= HANGS
     assert not spark.is_running
-    assert context["ti"].xcoms["lineage_report"]["events"] > 0
+    assert report["events"] > 0
     sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
     assert '"type": "FAILURE", "nativeResultType": "airflow"' in sink
     assert "UP_FOR_RETRY" not in sink
@@ -387,7 +371,6 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
-    context = context_of(operator)
 
     def kill_late() -> None:
         operator.on_kill()
@@ -395,10 +378,8 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
         assert operator._task_lineage.killed_at is not None
         operator._task_lineage.killed_at -= 60
 
-    with raised_by(signal.SIGUSR1, kill_late), pytest.raises(AirflowException):
-        execute(operator, context)
-    report = context["ti"].xcoms["lineage_report"]
-    assert report["delivered"] == 0
+    with raised_by(signal.SIGUSR1, kill_late):
+        assert report_of(operator, fails=AirflowException)["delivered"] == 0
     (entry,) = outbox_at(tmp_path / "outbox").entries()
     assert entry.manifest.state == "unfinished"
     assert entry.manifest.redo is not None
@@ -438,8 +419,7 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
         "spark.openlineage.transport.type http\nspark.openlineage.transport.url http://ol:5000\n"
         "spark.openlineage.transport.auth.type api_key\nspark.openlineage.transport.auth.apiKey a-very-secret-key\n"
     )
-    operator = operator_with_lineage(spark)
-    execute(operator, context_of(operator))
+    report_of(operator_with_lineage(spark))
     assert "a-very-secret-key" not in spark.runs[0]
     assert redact("key a-very-secret-key") == "key ***"
 
@@ -507,17 +487,13 @@ def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
     defaults = Path(spark.jar).parent / "spark/conf/spark-defaults.conf"
     defaults.parent.mkdir()
     defaults.write_text("spark.openlineage.transport.type http\nspark.openlineage.transport.url http://u:p@ol:5000\n")
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    execute(operator, context)
+    assert report_of(operator_with_lineage(spark))["events"] == 23
     assert "--properties-file" in spark.runs[0]
-    assert context["ti"].xcoms["lineage_report"]["events"] == 23
 
 
 @pytest.mark.slow
 def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> None:
-    operator = operator_with_lineage(spark, properties_file="")
-    execute(operator, context_of(operator))
+    report_of(operator_with_lineage(spark, properties_file=""))
     assert "--conf spark.extraListeners=" in spark.runs[0]
 
 

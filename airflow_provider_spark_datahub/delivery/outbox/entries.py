@@ -210,9 +210,8 @@ class Entry:
                 return None
         if replace(manifest, problem=self.manifest.problem) != self.manifest:
             return self._rewrite("settled in part", manifest, delivery.pending)
-        # Only people read the reason.
         if manifest != self.manifest and not (self.outbox.deadline and self.outbox.deadline.expired):
-            with suppress(OutboxError, EntryFormatError):
+            with suppress(OutboxError, EntryFormatError):  # only people read the reason
                 return self._rewrite("left", manifest)
         return self
 
