@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -105,18 +106,25 @@ _Sources = dict[str, tuple[ColumnId, ...]]
 
 
 def columns_of_statement(
-    statement: str, dialect: str, resolve: _Resolve, steps: Steps | None = None
+    statement: str,
+    dialect: str,
+    resolve: _Resolve,
+    steps: Steps | None = None,
+    wanted: Collection[str] | None = None,
 ) -> tuple[Table, _Sources]:
     """Return the table that ``INSERT … SELECT`` or ``CREATE TABLE … AS SELECT`` writes, and its columns' sources.
 
     Other statements are refused: a query does not show which table the job wrote its result to.
 
     :param resolve: finds a table by name. A table that it does not find may be a view, so the statement is refused.
+    :param wanted: columns of the target. If these are all constants, no column is returned.
     :raises StatementError: if a table or a column is not certain, or the statement takes too many steps.
     """
     with _parser(statement, steps or Steps()) as parse_one:
         parsed = parse_one(statement, dialect=dialect)
         target, listed, query = _target_and_query(parsed, resolve)
+        if wanted is not None and not _has_sources(parsed, target, listed, query, wanted):
+            return target, {}
         sources = _sources(query, _with_plain_names(query, resolve), dialect)
     return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
 
@@ -160,6 +168,17 @@ def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str],
     listed = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
     into = into.this if isinstance(into, exp.Schema) else into
     return _resolved(into, resolve), listed, query
+
+
+def _has_sources(parsed: Any, target: Table, listed: list[str], query: exp.Query, wanted: Collection[str]) -> bool:
+    """Return whether one of the target's columns may be made of a column, unlike ``count(*)``."""
+    from sqlglot import exp
+
+    made = query.expressions
+    if not isinstance(query, exp.Select) or any(one.is_star or isinstance(one, exp.Aliases) for one in made):
+        return True
+    names = _target_columns(parsed, target, listed, [one.alias_or_name for one in made])
+    return any(name in wanted and one.find(exp.Column, exp.Query) for name, one in zip(names, made, strict=True))
 
 
 def _resolved(table: Any, resolve: _Resolve) -> Table:
@@ -242,11 +261,9 @@ def _leave_out_conditions(query: Any) -> None:
 
 
 def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mapping[str, str]]) -> ColumnId | None:
-    from sqlglot import exp
-
-    if isinstance(leaf.expression, exp.Placeholder | exp.Star):
+    if leaf.expression.key in ("placeholder", "star"):
         raise StatementError(f"the source of its column {leaf.name} is not clear")
-    if not isinstance(leaf.expression, exp.Table):
+    if leaf.expression.key != "table":
         return None
     plain = leaf.expression.name
     column = columns.get(plain, {}).get(leaf.name.rpartition(".")[2].strip('`"').lower())
@@ -380,6 +397,13 @@ PARSED_SQL = "DIRECT:PARSED_SQL"
 # Statements that are not this cost no import of sqlglot, which takes a quarter of a second.
 _INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b", re.IGNORECASE)
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_QUOTED = re.compile(
+    r"""'(?:[^'\\]|\\.)*+(?:'|$)|"(?:[^"\\]|\\.)*+(?:"|$)|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
+)
+# A table without a database is a view of the job, except for a part that WITH names; FROM also stands in other places.
+_VIEW = re.compile(r"\b(?:from|join)\s+(?!lateral\b)\w+(?!\w|\s*[.(])")
+_OTHER_FROM = re.compile(r"\b(?:with|distinct\s+from|extract|overlay|substr|substring|trim)\b")
 # Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
 _FORMATS = frozenset({"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 
@@ -402,10 +426,14 @@ def with_columns_of_statements(
         filled.append(run)
         if run.run_id not in lacking:
             continue
+        is_gap = run.inputs and any(state.schema and not direct_columns(state) for _, state in run.written)
+        if not is_gap and not names.may_resolve(run.sql):
+            continue
+        wanted = None if is_gap else {column for _, state in run.written for column in _missing(state)}
         try:
-            filled[-1] = _filled(run, _DIALECTS[run.flow.orchestrator], names, steps)
+            filled[-1] = _filled(run, names, steps, wanted)
         except StatementError as error:
-            if any(state.schema and not direct_columns(state) for _, state in run.written) and run.inputs:
+            if is_gap:
                 which = (
                     "statements"
                     if isinstance(error, _NoSqlglotError)
@@ -439,8 +467,9 @@ def _missing(state: DatasetState) -> list[str]:
     return [column for column in field_names(state.schema) if column not in known]
 
 
-def _filled(run: RunState, dialect: str, names: _Names, steps: Steps) -> RunState:
-    target, sources = columns_of_statement(run.sql, dialect, names.table, steps)
+def _filled(run: RunState, names: _Names, steps: Steps, wanted: Collection[str] | None) -> RunState:
+    dialect = _DIALECTS[run.flow.orchestrator]
+    target, sources = columns_of_statement(run.sql, dialect, names.table, steps, wanted)
     outputs = dict(run.outputs)
     for dataset, state in run.written:
         if names.same(dataset, target.dataset):
@@ -471,6 +500,18 @@ class _Names:
         if name is not None and columns:
             key = dataset.name if name.name.startswith("/") or "/" in name.name else name.name.lower()
             self._found.setdefault(key, {})[name.urn] = Table(dataset, columns)
+
+    def may_resolve(self, statement: str) -> bool:
+        """Return whether a statement may name a target and a source, and no view: finding out by parsing is slow."""
+        text = statement.lower()
+        plain = _QUOTED.sub("", text)
+        has_view = _VIEW.search(plain) and not _OTHER_FROM.search(plain)
+        return not has_view and sum(word in self._words for word in _WORD.findall(text)) > 1
+
+    @cached_property
+    def _words(self) -> set[str]:
+        """The last word of each name."""
+        return {word for name in self._found for word in _WORD.findall(name.lower())[-1:]}
 
     def same(self, one: DatasetId, other: DatasetId) -> bool:
         return self._namer.name(one) == self._namer.name(other)
