@@ -72,7 +72,10 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __getitem__(self, name: str) -> JsonObject:
         """Return the facet, decoded; empty if it is missing or not a JSON object."""
-        return as_object(self.text(name)) if name in self.facets else _NO_OBJECT
+        if name not in self.facets:
+            return _NO_OBJECT
+        text = bytes(self.facets[name])
+        return _object_often(text) if len(text) <= _OFTEN_DECODED_BYTES else as_object(self.text(name))
 
     def text(self, name: str) -> bytes:
         """Return the facet for :func:`as_object` to decode later, without the whole event; empty if it is missing."""
@@ -274,6 +277,7 @@ def _decoded(text: bytes) -> JsonObject:
 _OFTEN_DECODED_BYTES = 2048
 _decoded_often = lru_cache(maxsize=1024)(_decoded)
 _clean_often = lru_cache(maxsize=1024)(json_without_secrets)
+_object_often = lru_cache(maxsize=1024)(lambda text: _decoded(json_without_secrets(text)))
 
 
 def as_objects(value: object) -> Iterator[JsonObject]:

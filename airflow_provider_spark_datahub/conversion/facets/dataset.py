@@ -490,8 +490,8 @@ class OutputStatistics(NamedTuple):
 
     def most(self, other: OutputStatistics) -> OutputStatistics:
         """Return the larger counts."""
-        if other == NOT_COUNTED:
-            return self
+        if NOT_COUNTED in (self, other):
+            return other if self == NOT_COUNTED else self
         counts = zip(self, other, strict=True)
         return OutputStatistics(*(max((n for n in both if n is not None), default=None) for both in counts))
 

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
@@ -453,8 +454,9 @@ class SingleEvents:
             for other in (Diagnostics(truncations=truncations), Diagnostics(truncations=flow_truncations), remembered):
                 diagnostics.merge(other)
         patch_edges = settings.use_patch or event.type in FAILED_TYPES
-        has_operations = event.outputs and run.result is not None and run.result.type == "SUCCESS"
-        operations = operations_of(*self._folded(event)) if has_operations else ()
+        has_operations = event.time_ms is not None and run.result is not None and run.result.type == "SUCCESS"
+        times = {"run_id": event.run_id, "start_ms": event.time_ms, "time_ms": event.time_ms}
+        operations = [structs.replace(one, **times) for one in lineage.operations] if has_operations else ()
         return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations)
 
     def _properties(self, event: RunEvent) -> tuple[_Properties, _Properties]:
@@ -475,14 +477,13 @@ class SingleEvents:
         return self._remembered.get(key, partial(self._read, event))
 
     def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
-        diagnostics = Diagnostics()
-        return Lineage.of(*self._folded(event), self._settings, diagnostics), diagnostics
-
-    def _folded(self, event: RunEvent) -> tuple[tuple[RunState], DatasetNamer]:
-        """Return the run that the event alone describes, and the namer of its datasets."""
-        fold = Fold(self._settings)
+        diagnostics, fold = Diagnostics(), Fold(self._settings)
         run = fold.add(event)
-        return (run,), DatasetNamer(self._settings, fold.symlinks.by_dataset)
+        namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
+        lineage = Lineage.of((run,), namer, self._settings, diagnostics)
+        run.start_ms, run.end_ms, run.ended = 0, 0, True
+        lineage.operations = operations_of((run,), DatasetNamer(self._settings, fold.symlinks.by_dataset))
+        return lineage, diagnostics
 
 
 def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:

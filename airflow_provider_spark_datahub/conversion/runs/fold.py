@@ -444,7 +444,7 @@ class Fold:
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns)
             state.partitions = written.once(read_partitions) or state.partitions
-            statistics = OutputStatistics.read(written)
+            statistics = written.once(OutputStatistics.read)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
             # The other events name the version before the write.
             state.version = (read_version(dataset.facets) if is_complete else "") or state.version

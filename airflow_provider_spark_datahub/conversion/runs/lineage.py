@@ -246,6 +246,7 @@ class Lineage(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: statements of the queries, by the id under which edges name them as evidence.
+    :param operations: of a single event, without its run and time.
     """
 
     inputs: dict[str, JobDataset]
@@ -254,6 +255,7 @@ class Lineage(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
+    operations: Sequence[Operation] = ()
     made: LineageProposals | None = None
 
     @classmethod
