@@ -320,27 +320,7 @@ class _WireEvent(msgspec.Struct, gc=False, rename="camel"):
     outputs: Raw = Raw(b"[]")
 
 
-class _WireBegin(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields=True):
-    """An event up to its job, as OpenLineage's Java client writes it."""
-
-    run: _WireRun
-    event_type: str = ""
-    event_time: str = ""
-    producer: str = ""
-    schema_url: Raw = msgspec.field(name="schemaURL", default=Raw(b"null"))
-
-
-class _WireEnd(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The rest of an event whose beginning is a :class:`_WireBegin`."""
-
-    job: Raw
-    inputs: Raw = Raw(b"[]")
-    outputs: Raw = Raw(b"[]")
-
-
 _decode_event = msgspec.json.Decoder(_WireEvent).decode
-_decode_begin = msgspec.json.Decoder(_WireBegin).decode
-_decode_end = msgspec.json.Decoder(_WireEnd).decode
 _decode_job = msgspec.json.Decoder(_WireJob).decode
 _decode_facets = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
@@ -411,47 +391,6 @@ def dataset_id(namespace: str, name: str) -> DatasetId:
 
 
 def _of_text(text: bytes | bytearray) -> RunEvent:
-    # A run repeats the ends of its events byte by byte: only the beginnings have to be decoded.
-    begin, end = _split(bytes(text))
-    try:
-        wire = _decode_begin(begin + b"}")
-        job, inputs, outputs = _end(end)
-    except NOT_DECODABLE:
-        return _of_whole_text(text)
-    run = wire.run.run_id, _facets(wire.run.facets)
-    return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
-
-
-# If both halves can be decoded, the event was split at its own job, not at a job in a nested object.
-_JOB = b',"job":'
-
-
-def _splitter() -> Callable[[bytes], tuple[bytes, bytes]]:
-    """Return a function that splits an event at its job, and remembers the last end: searching takes longer."""
-    last = b""
-
-    def split(text: bytes) -> tuple[bytes, bytes]:
-        nonlocal last
-        end = last  # read once: another thread may replace it
-        if text.endswith(end) and text.endswith(_JOB, 0, -len(end)):
-            return text[: -len(end) - len(_JOB)], end
-        begin, _, end = text.rpartition(_JOB)
-        last = end if len(end) <= _REMEMBERED_BYTES else b""
-        return begin, end
-
-    return split
-
-
-_split = _splitter()
-
-
-@_read_once
-def _end(text: bytes) -> tuple[_Job, tuple[EventDataset, ...], tuple[EventDataset, ...]]:
-    wire = _decode_end(b'{"job":' + text)
-    return _job(wire.job), _datasets(wire.inputs), _datasets(wire.outputs)
-
-
-def _of_whole_text(text: bytes | bytearray) -> RunEvent:
     wire = _decode_event(text)
     run = wire.run.run_id, _facets(wire.run.facets)
     job, inputs, outputs = _job(wire.job), _datasets(wire.inputs), _datasets(wire.outputs)

@@ -253,6 +253,10 @@ def test_without_sqlglot_the_report_says_what_is_missing(monkeypatch: pytest.Mon
         (INSERT, ("a",), False),
         ("SELECT a, b FROM db.source", ("a", "b"), False),
         ("INSERT INTO db.out VALUES (1, 2)", ("a", "b"), False),
+        ("INSERT INTO db.out SELECT a, 'from /* x' FROM a_view v", ("a", "b"), False),
+        ("INSERT INTO db.out SELECT a, b FROM hive.db.source JOIN v ON a = v.c", ("a", "b"), False),
+        ("INSERT INTO db.out SELECT a, ' join v ' || b FROM db.source", ("a", "b"), True),
+        ("INSERT INTO db.out WITH v AS (SELECT * FROM db.source) SELECT a, b FROM v", ("a", "b"), True),
     ],
 )
 def test_sqlglot_is_imported_if_a_statement_may_add_columns(sql: str, fields: tuple[str, ...], imported: bool) -> None:

@@ -380,6 +380,8 @@ class Fold:
     def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
         self._settings = settings
         self._metadata_facets = DatasetMetadata.facets(settings)
+        read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
+        self._read_columns = read_columns if settings.capture_column_level_lineage else None
         self._runs: dict[str, RunState] = {}
         self._count = 0
         self._last: tuple[RunState | None, RunEvent | None] = (None, None)
@@ -429,18 +431,16 @@ class Fold:
         return run
 
     def _add_datasets(self, run: RunState, event: RunEvent, index: int) -> None:
-        settings, is_complete = self._settings, event.type == "COMPLETE"
+        is_complete = event.type == "COMPLETE"
         for dataset in in_time(event.inputs):
             state = self._add_dataset(run.inputs, dataset, index)
             state.version = state.version or read_version(dataset.facets)
             if is_complete:
                 state.add_reads(*dataset.input_facets.once(_reads))
-        with_columns = settings.capture_column_level_lineage
-        read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
         for dataset in in_time(event.outputs):
             state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
             run.worked = run.worked or "outputStatistics" in written.facets
-            columns = read_columns(dataset, event.job.facets, run.sql) if with_columns else None
+            columns = self._read_columns(dataset, event.job.facets, run.sql) if self._read_columns else None
             if columns is not None and columns is not state.columns:
                 state.columns = self._columns.setdefault(columns.key, columns)
             state.partitions = written.once(read_partitions) or state.partitions
