@@ -28,21 +28,24 @@ def changed(
 ) -> None:
     """Show what changed between a task's last green run and its latest run, the likeliest cause of a failure first.
 
-    Exit status: 0; 1 if the outbox cannot be read; 2 for wrong options, or if no such run is recorded.
+    Exit status: 0; 1 if something in the outbox cannot be read; 2 for wrong options, or if no such run is recorded.
     """
     with opened_outbox(outbox, or_folder=True) as opened:
         histories = Histories(opened.storage)
         records = histories.of_task(AttemptKey(dag, "", task, map_index, 1))
         record = next((record for record in records if run in (None, record.key.run_id)), None)
         if record is None:
+            say_unread(histories)
             console.fail(f"No run {run or ''} of {dag}.{task} is recorded.".replace("  ", " "))
         lines = histories.changes(record)
     if as_json:
         console.show_json({"run": record.key.run_id, "try": record.key.try_number, "changes": lines})
-        return
-    for line in lines:
-        console.show_line(line)
-    console.say(f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run")
+    else:
+        for line in lines:
+            console.show_line(line)
+        console.say(f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run")
+    if say_unread(histories):
+        raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def impact(
@@ -57,20 +60,35 @@ def impact(
 ) -> None:
     """Show which task instances read a wrong write of a dataset, and how to clear them; by default, its last write.
 
-    Exit status: 0; 1 if the outbox cannot be read; 2 for wrong options, or if no such write is recorded.
+    Exit status: 0; 1 if something in the outbox cannot be read; 2 for wrong options, or if no such write is recorded.
     """
     since_ms = parse_time_ms(console.since_now(since))
     if since is not None and since_ms is None:
         console.fail(f"--since {since}: want an ISO time, or a duration, such as 7d")
     with opened_outbox(outbox, or_folder=True) as opened:
-        records = Records(Histories(opened.storage).all())
+        histories = Histories(opened.storage)
+        records = Records(histories.all())
+    is_whole = not say_unread(histories)
     try:
         found = records.impact(records.writes_of(dataset, version, since_ms), column)
     except UnknownWriteError as error:
         console.fail(str(error))
     if as_json:
         console.show_json({**to_builtins(found), "downstream": found.downstream, "commands": list(_clears(found))})
-        return
+    else:
+        _show(found)
+    if not is_whole:
+        raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+def say_unread(histories: Histories) -> bool:
+    """Say that fingerprints could not be read; return whether there are any."""
+    if histories.unread:
+        console.say(f"{counted(histories.unread, 'fingerprint')} cannot be read: nobody knows what these runs used.")
+    return bool(histories.unread)
+
+
+def _show(found: Impact) -> None:
     console.say(found.sentence)
     for instance in found.reached:
         name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"

@@ -11,6 +11,7 @@ import typer
 
 from airflow_provider_spark_datahub import delivery, hooks, visualization
 from airflow_provider_spark_datahub.cli import console
+from airflow_provider_spark_datahub.cli.histories import say_unread
 from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import DailyTable, Fingerprint, LineageSettings
@@ -76,7 +77,9 @@ def _our_datasets(
         ours = dict.fromkeys(urn for job in jobs for urn in (*job.inputs, *job.outputs))
     if outbox or not lineage:
         with opened_outbox(outbox, or_folder=True) as opened:
-            records = list(Histories(opened.storage).all())
+            histories = Histories(opened.storage)
+            records = list(histories.all())
+        say_unread(histories)
     ours |= dict.fromkeys(urn for record in records for urn in record.datasets)
     return ours, list(DailyTable.of_tasks(records))
 

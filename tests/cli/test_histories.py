@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.cli.cli_parser import get_parser
 from msgspec import structs
+from msgspec.json import encode as json_encode
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, SilentTasks, Use
@@ -97,6 +100,65 @@ def test_impact_names_the_instances_and_the_commands_in_order(histories: Histori
         ("export", True, "shop.export"), ("revenue", False, ""), ("report.x", True, ""),
     ]  # fmt: skip
     assert (found["downstream"], found["commands"]) == (4, [export, clear, by_hand])
+
+
+def packed(**changed: Any) -> bytes:
+    made = json.loads(json_encode(record(2, "revenue", {ORDERS: Use(("8842",))}, {REVENUE: Use()})))
+    return gzip.compress(json.dumps(made | changed).encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        packed()[:-40],
+        packed(end_ms=10**17),
+        packed(logical_ms=-(10**15)),
+        packed(edges=[[1, 7, [["a", "a"]]]]),
+        packed(edges=[[0, 1, [["a", "a"]]]]),
+        packed(inputs={ORDERS: {"versions": "8842"}}),
+        gzip.compress(b'{"key": "' + b"x" * 2**27),
+        None,
+    ],
+    ids=["empty", "cut", "year", "logical date", "edge", "edge of an input", "kind", "bomb", "another version"],
+)
+def test_a_fingerprint_that_cannot_be_read_is_said_and_the_others_count(
+    histories: Histories, ask: Ask, tmp_path: Path, content: bytes | None
+) -> None:
+    write(
+        histories,
+        record(1, "build", outputs={ORDERS: Use(("8842",))}),
+        record(2, "revenue", {ORDERS: Use(("8842",))}, {REVENUE: Use()}),
+        record(3, "report", {ORDERS: Use(("8842",))}),
+    )
+    (file,) = tmp_path.rglob("history/shop.revenue-*/*.green.json.gz")
+    if content is None:
+        file.rename(file.with_name("1790000000000-of-another-version.msgpack"))
+    else:
+        file.write_bytes(content)
+    unread = "1 fingerprint cannot be read: nobody knows what these runs used."
+    code, shown, said = ask("impact", "orders")
+    assert (code, shown.count("airflow tasks clear shop -t report")) == (1, 1)
+    assert unread in said.splitlines()
+    assert ask("changed", "shop", "revenue")[0] == 2
+    assert unread in ask("changed", "shop", "revenue")[2].splitlines()
+    assert ask("changed", "shop", "report")[0] == 0
+
+
+def test_a_folder_that_may_not_be_listed_is_said(
+    histories: Histories, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",))}), record(2, "sum", {ORDERS: Use(("8842",))}))
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if "shop.sum" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    code, _, said = ask("impact", "orders")
+    assert (code, "1 fingerprint cannot be read" in said) == (1, True)
 
 
 @pytest.mark.parametrize(

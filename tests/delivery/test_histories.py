@@ -107,8 +107,9 @@ def test_a_record_of_a_wide_job_is_a_few_kilobytes(tmp_path: Path) -> None:
     urns = [f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.table_{number},PROD)" for number in range(30)]
     columns = {f"column_{number}": "decimal(10,2)" for number in range(40)}
     pairs = tuple((column, column) for column in columns)
-    edges = tuple((0, number, pairs) for number in range(1, 30))
-    wide = record(1, inputs={urn: Use(columns=columns) for urn in urns}, edges=edges, hidden=tuple(urns[:3]))
+    edges = tuple((30, number, pairs) for number in range(1, 30))
+    inputs = {urn: Use(columns=columns) for urn in urns}
+    wide = record(1, inputs=inputs, outputs={TABLE: Use()}, edges=edges, hidden=tuple(urns[:3]))
     Histories(LocalStorage(tmp_path)).write(wide, max_age=1e9)
     (path,) = (tmp_path / "history").rglob("*.gz")
     assert path.stat().st_size < 6_000

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from operator import ne
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -43,6 +43,10 @@ _LEAST_FOLDERS = 2
 _DAILY = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|\d+", re.IGNORECASE)
 
 
+_Ms = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000, lt=253_402_300_799_000)]
+"""Time that Python can show, in ms since the epoch."""
+
+
 class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     """Use of one dataset by an attempt.
 
@@ -59,8 +63,8 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int | None = None
     columns: dict[str, str] = {}
     scans: tuple[tuple[int | None, int | None], ...] = ()
-    start_ms: int | None = None
-    end_ms: int | None = None
+    start_ms: _Ms | None = None
+    end_ms: _Ms | None = None
     replaces: bool = False
     scheme: str = ""
     instance: str = ""
@@ -104,8 +108,8 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     key: AttemptKey
-    start_ms: int
-    end_ms: int
+    start_ms: _Ms
+    end_ms: _Ms
     succeeded: bool
     failure: str = ""
     inputs: dict[str, Use] = {}
@@ -113,8 +117,15 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     edges: tuple[tuple[int, int, tuple[tuple[str, str], ...]], ...] = ()
     hidden: tuple[str, ...] = ()
     code: dict[str, str] = {}
-    logical_ms: int | None = None
+    logical_ms: _Ms | None = None
     silent: SilentTasks = NO_SILENT
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError if the edges of a record that was read are not between its datasets."""
+        known = self.datasets if self.edges else []
+        for output, source, _ in self.edges:
+            if not (0 <= min(output, source) <= max(output, source) < len(known) and known[output] in self.outputs):
+                raise ValueError("edges of unknown datasets")
 
     @property
     def datasets(self) -> list[str]:

@@ -302,6 +302,7 @@ def _instance_hash(entry: EntryName) -> str:
 
 
 _LONGEST_FAILURE = 64 * 1024
+_LONGEST_RECORD = 64 * 1024 * 1024
 
 
 class EdgeRecord(msgspec.Struct, frozen=True):
@@ -343,7 +344,9 @@ class EdgeRecords:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
         folder = f"{Folder.EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
         names = self._storage.stored(folder)
-        records = [record for name in names if (record := _unpacked(self._storage, name, EdgeRecord)) is not None]
+        records = [
+            record for name in names if (record := _unpacked(self._storage, name, EdgeRecord, set())) is not None
+        ]
         found = [record for record in records if record.connection_id == connection_id]
         return sorted(found, key=lambda record: record.run_due_ms)
 
@@ -357,14 +360,19 @@ def _packed(record: msgspec.Struct) -> bytes:
     return gzip.compress(msgspec.json.encode(record), 1, mtime=0)
 
 
-def _unpacked(storage: OutboxStorage, name: str, kind: type[_Record]) -> _Record | None:
-    """Return a record; ``None`` if it is gone or cannot be read, which is logged."""
+def _unpacked(storage: OutboxStorage, name: str, kind: type[_Record], unread: set[str]) -> _Record | None:
+    """Return a record; ``None`` if it is gone or cannot be read. :param unread: gets the name of one that cannot."""
     try:
-        return msgspec.json.decode(gzip.decompress(storage.read(name)), type=kind)
+        unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        content = unpacking.decompress(storage.read(name), _LONGEST_RECORD)
+        if not unpacking.eof:
+            raise EOFError("it is cut or too long")
+        return msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
         log.warning("The record %s cannot be read: %s", storage.describe(name), error)
+        unread.add(name)
         return None
 
 
@@ -426,6 +434,12 @@ class Histories:
 
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
+        self._unread = set[str]()
+
+    @property
+    def unread(self) -> int:
+        """Number of fingerprints, and of folders with some, that could not be read. Each was logged."""
+        return len(self._unread) + self._storage.unlisted
 
     def write(self, record: Fingerprint, *, max_age: float) -> None:
         """Write a fingerprint, and remove those of the task that are neither among the last ones nor young enough.
@@ -493,11 +507,14 @@ class Histories:
             yield from self._read(name)
 
     def _names(self, task: str = "") -> list[_HistoryName]:
-        listed = map(_HistoryName.parse, self._storage.names(f"{Folder.HISTORY}/{task}" if task else Folder.HISTORY))
-        return sorted(filter(None, listed), key=lambda name: name.end_ms, reverse=True)
+        listed = self._storage.names(f"{Folder.HISTORY}/{task}" if task else Folder.HISTORY)
+        parsed = [(name, _HistoryName.parse(name)) for name in listed]
+        # Those of another version.
+        self._unread |= {name for name, found in parsed if found is None}
+        return sorted((found for _, found in parsed if found), key=lambda name: name.end_ms, reverse=True)
 
     def _read(self, name: _HistoryName) -> Iterator[Fingerprint]:
-        record = _unpacked(self._storage, name.name, Fingerprint)
+        record = _unpacked(self._storage, name.name, Fingerprint, self._unread)
         if record is not None:
             yield record
 

@@ -75,6 +75,9 @@ class OutboxStorage(ABC):
     _ahead_ms: float | None = None
     """How far the storage's clock is ahead of this host's, if it is known."""
 
+    unlisted = 0
+    """Number of folders that could not be listed."""
+
     @property
     def knows_time(self) -> bool:
         """Return whether :meth:`now_ms` is the storage's time already."""
@@ -242,6 +245,7 @@ class LocalStorage(OutboxStorage):
                     more, deeper = self._list(subfolder)
                 except OSError as error:
                     # A folder that cannot be listed must not hide the others.
+                    self.unlisted += 1
                     log.warning(
                         "The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error
                     )
