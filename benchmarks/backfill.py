@@ -255,7 +255,7 @@ from airflow_provider_spark_datahub.capture.event_lines import checked_text
 from benchmarks.archive_in_memory import convert_archive
 from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-settings, check = LineageSettings(), checked_text()
+settings = LineageSettings()
 
 def archive(path, stream):
     events = ((path, offset, line.strip()) for offset, line in read_lines(path, stream))
@@ -263,7 +263,7 @@ def archive(path, stream):
     return found.events, [one.proposal for one in found.kept]
 
 def task(path, stream):
-    found = convert_events((check(line) for _, line in read_lines(path, stream)), settings)
+    found = convert_events((checked_text(line) for _, line in read_lines(path, stream)), settings)
     return found.events, found.proposals(settings)
 
 gc.disable()

@@ -185,7 +185,6 @@ class _Index:
     def __init__(self) -> None:
         self._chunks = packing.ChunkPacker()
         self._links = packing.LinkPacker()
-        self._check = checked_text()
 
     def of_files(self, files: Iterable[packing.Row]) -> Iterator[packing.Row]:
         for path, content in files:
@@ -194,7 +193,7 @@ class _Index:
                 for offset, line in read_lines(path, io.BytesIO(content)):
                     yield from self._of_line(path, offset, line)
             except DamagedFileError as error:
-                yield _problem(path, error.offset, error.reason)
+                yield _problem(path, error.offset, str(error))
         yield from self._rest()
 
     def of_lines(self, lines: Iterable[packing.Row]) -> Iterator[packing.Row]:
@@ -222,12 +221,12 @@ class _Index:
         text = line.strip()
         # Looking for a single backslash first is much faster.
         if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
-            text = self._check(line)
+            text = checked_text(line)
         try:
             return EventHead.read(text), text
         except EventError:
             # If the line is not JSON at all, this raises with that reason, which explains more.
-            self._check(line)
+            checked_text(line)
             raise
 
     def _rest(self) -> Iterator[packing.Row]:

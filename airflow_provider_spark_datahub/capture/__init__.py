@@ -32,11 +32,11 @@ if TYPE_CHECKING:
         Injection,
         LineageInjection,
         ParentRun,
+        check_listener,
         event_file,
         event_log_folder,
         inject,
         inject_event_log,
-        overridden_transport,
         unused_path,
     )
     from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, JarChoice, SparkSubmit

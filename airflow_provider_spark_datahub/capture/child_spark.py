@@ -24,9 +24,9 @@ from airflow_provider_spark_datahub.capture.event_lines import EVENT_FILE
 from airflow_provider_spark_datahub.capture.injection import (
     LineageInjection,
     ParentRun,
+    check_listener,
     inject,
     inject_event_log,
-    overridden_transport,
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, check_command_line
@@ -247,10 +247,10 @@ def _rewrite(
     has_defaults, file = "--load-spark-defaults" in parsed.names, parsed.value("--properties-file")
     spark = SparkSubmit("spark-submit", env, True, file, also_defaults=has_defaults, banner_seconds=0)
     submission = replace(spark.with_base(parsed.submission), replaceable=False)
-    if off := submission.disabled_by(env):
-        raise InjectionError(f"{off} switches the OpenLineage listener off")
     local_driver = (parsed.value("--deploy-mode") or submission.effective("spark.submit.deployMode")) != "cluster"
-    jar = replace(spark, local_driver=local_driver).choose_jar(injection.openlineage_jar, submission)
+    spark = replace(spark, local_driver=local_driver)
+    note = check_listener(submission, spark)
+    jar = spark.choose_jar(injection.openlineage_jar, submission)
     listener = LineageInjection(
         event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets
     )
@@ -261,8 +261,6 @@ def _rewrite(
             submission = archives.find(users, spark.installation, env, jar).added_to(submission)
     if injection.event_log:
         submission = inject_event_log(submission, Path(injection.event_log), local_driver=local_driver).submission
-    replaced = overridden_transport(env, Path.cwd(), Path.home()) if local_driver else None
-    note = f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
     check_command_line(parsed.with_submission(submission), env)
     properties, private_file = submission.hand_over(private)
     submission = replace(submission, properties=properties, base_properties={})

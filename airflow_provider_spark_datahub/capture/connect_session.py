@@ -93,7 +93,7 @@ class SessionEvents:
 
     def last_ms(self) -> int | None:
         """Return the time of the session's last event, in ms since the epoch; ``None`` if there is none."""
-        reader = _SessionFollower(self, event_lines.checked_text())
+        reader = _SessionFollower(self, event_lines.checked_text)
         times = [datetime.fromisoformat(json.loads(event)["eventTime"]) for event in reader.new(lambda: False)]
         return round(max(times).timestamp() * 1000) if times else None
 
@@ -123,7 +123,7 @@ class _SessionFollower(event_lines.Follower[T]):
     def __init__(self, events: SessionEvents, parse: Callable[[bytes], T]) -> None:
         super().__init__(events, parse)
         self._events = events
-        self._file = event_lines.FileFollower(events.path, event_lines.checked_text(), start=events.start)
+        self._file = event_lines.FileFollower(events.path, event_lines.checked_text, start=events.start)
         self._head = msgspec.json.Decoder(_Head)
         self._own: dict[str, bool] = {}
         self._waiting: dict[str, list[bytes]] = {}

@@ -127,7 +127,7 @@ class CollectedEvents(Generic[T]):
 
     Files are opened during iteration. Problems with a file or a line are in the report, never an exception.
 
-    :param parse: from :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
+    :param parse: :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
     :param deadline: returns ``True`` when the time is up; called between lines.
     :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
     """
@@ -245,45 +245,34 @@ def _end_of_string(line: bytes, at: int, end: int, check: Callable[[], None]) ->
     return at
 
 
-def checked_text() -> Callable[[bytes], bytes]:
-    """Return a parser that checks a line and returns it unchanged, or raises :class:`BadLineError`."""
-    check = msgspec.json.Decoder(msgspec.Raw).decode
-    decode = decoded_event()
-
-    def parse(raw: bytes) -> bytes:
-        text = raw.strip()
-        try:
-            if b"\\ud" in text or b"\\uD" in text:
-                return json.dumps(decode(text), ensure_ascii=False).encode()
-            # The check of JSON grammar does not look into strings.
-            if not text.isascii():
-                text.decode()
-            check(text)
-        except (ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise _bad_line(error) from error
-        if not text.startswith(b"{"):
-            raise BadLineError("not a JSON object")
-        return text
-
-    return parse
+def checked_text(raw: bytes) -> bytes:
+    """Return a line unchanged if it holds an event, or raise :class:`BadLineError`."""
+    text = raw.strip()
+    try:
+        if b"\\ud" in text or b"\\uD" in text:
+            return json.dumps(decoded_event(text), ensure_ascii=False).encode()
+        # The check of JSON grammar does not look into strings.
+        if not text.isascii():
+            text.decode()
+        _check_grammar(text)
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        raise _bad_line(error) from error
+    if not text.startswith(b"{"):
+        raise BadLineError("not a JSON object")
+    return text
 
 
-def decoded_event() -> Callable[[bytes], dict[str, Any]]:
-    """Return a parser that decodes a line, or raises :class:`BadLineError`."""
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
-
-    def parse(raw: bytes) -> dict[str, Any]:
-        try:
-            event = decoder.decode(raw.decode("utf-8"))
-            if b"\\ud" in raw or b"\\uD" in raw:
-                event = _without_lone_surrogates(event)
-        except (ValueError, RecursionError) as error:
-            raise _bad_line(error) from error
-        if not isinstance(event, dict):
-            raise BadLineError(f"not a JSON object but {type(event).__name__}")
-        return event
-
-    return parse
+def decoded_event(raw: bytes) -> dict[str, Any]:
+    """Return the event that a line holds, or raise :class:`BadLineError`."""
+    try:
+        event = _decode(raw.decode("utf-8"))
+        if b"\\ud" in raw or b"\\uD" in raw:
+            event = _without_lone_surrogates(event)
+    except (ValueError, RecursionError) as error:
+        raise _bad_line(error) from error
+    if not isinstance(event, dict):
+        raise BadLineError(f"not a JSON object but {type(event).__name__}")
+    return event
 
 
 def _bad_line(error: Exception) -> BadLineError:
@@ -313,6 +302,10 @@ def _finite_float(digits: str) -> float:
     if math.isinf(number):
         raise BadLineError("JSON that cannot be used: it holds a number beyond the range of a float")
     return number
+
+
+_check_grammar = msgspec.json.Decoder(msgspec.Raw).decode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float).decode
 
 
 class Follower(Generic[T]):

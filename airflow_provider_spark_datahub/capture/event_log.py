@@ -297,7 +297,6 @@ class EventLog:
         self.problems: list[str] = []
         self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
-        self._parse = _line_parser()
         self._limits = CollectLimits(max_event_bytes, max_quarantined=1)
         self._deadline = deadline
         self._attempt = attempt
@@ -319,7 +318,7 @@ class EventLog:
             self.logs.append(application.name)
             collected = CollectedEvents(
                 [_LogPart(application.folder, part) for part in application.parts],
-                self._parse,
+                _reduced,
                 limits=self._limits,
                 deadline=self._deadline,
                 unwanted=_is_unwanted,
@@ -341,7 +340,7 @@ def _attempt_of(application: _ApplicationLog) -> str | None:
         with _LogPart(application.folder, application.parts[0]).open("rb") as stream:
             for line in islice(stream, _HEAD_LINES):
                 if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
-                    properties = decoded_event()(line).get("Spark Properties")
+                    properties = decoded_event(line).get("Spark Properties")
                     return str(properties.get(ATTEMPT_PROPERTY)) if isinstance(properties, dict) else None
     except (IndexError, OSError, BadLineError):
         log.debug("Skipped the Spark event log of %s, which cannot be read.", application.name)
@@ -415,24 +414,15 @@ def _file_name(application_id: str) -> str:
     return re.sub(r"[.${}'\"]", "_", re.sub(r"[ :/]", "-", application_id)).lower()
 
 
-def _line_parser() -> Callable[[bytes], dict[str, Any]]:
-    """Return a parser that reduces the event of a line, or raises ``BadLineError``; empty for an unwanted event."""
-    decode = decoded_event()
-
-    def parse(raw: bytes) -> dict[str, Any]:
-        return _reduced(decode(raw))
-
-    return parse
-
-
 def _is_unwanted(line: bytes) -> bool:
     """Return whether the beginning of a line names an event that says nothing about lineage."""
     named = _EVENT_NAME.match(line)
     return named is not None and named[1] not in _WANTED
 
 
-def _reduced(event: dict[str, Any]) -> dict[str, Any]:
-    """Reduce an event to the keys that are kept; empty for an unwanted event."""
+def _reduced(line: bytes) -> dict[str, Any]:
+    """Return the keys that are kept of a line's event, or raise ``BadLineError``; empty for an unwanted event."""
+    event = decoded_event(line)
     name = event.get("Event")
     if not isinstance(name, str) or name not in _KEPT_KEYS:
         return {}
@@ -518,8 +508,7 @@ class LogFollower:
             follower = self._parts.get(name)
             if follower is None:
                 limits = CollectLimits(_MAX_EVENT_BYTES, max_quarantined=0)
-                follower = self._parts[name] = FileFollower(
-                    self._folder / part, _line_parser(), limits, unwanted=_is_unwanted
-                )
+                path = self._folder / part
+                follower = self._parts[name] = FileFollower(path, _reduced, limits, unwanted=_is_unwanted)
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
+from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice, SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import (
     DRIVER_CLASS_PATH,
     DRIVER_JAVA_OPTIONS,
@@ -400,20 +400,27 @@ _TRANSPORT_VARIABLE = "OPENLINEAGE__TRANSPORT"
 _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
 
 
-def overridden_transport(env: Mapping[str, str], folder: Path, home: Path) -> str | None:
-    """Return the source of the user's transport that ours overrides; ``None`` if there is none.
+def check_listener(submission: Submission, spark: SparkSubmit) -> str:
+    """Return what the user must know of a transport that ours overrides; empty if there is none.
 
     OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables, which Spark properties
     replace: the user's transport gets no more events.
 
-    :param env: the driver's environment.
-    :param folder: the driver's working folder.
+    :raises InjectionError: if the user switches the listener off.
     """
+    if off := submission.disabled_by(spark.env):
+        raise InjectionError(f"{off} switches the OpenLineage listener off")
+    replaced = _overridden_transport(spark.env) if spark.local_driver else None
+    return f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
+
+
+def _overridden_transport(env: Mapping[str, str]) -> str | None:
     variables = sorted(name for name in env if name.startswith(_TRANSPORT_VARIABLE))
     if variables:
         return f"the environment variable {variables[0]}"
+    folder = Path.cwd()
     named = [folder / env["OPENLINEAGE_CONFIG"]] if env.get("OPENLINEAGE_CONFIG") else []
-    files = [*named, folder / "openlineage.yml", home / ".openlineage" / "openlineage.yml"]
+    files = [*named, folder / "openlineage.yml", Path.home() / ".openlineage" / "openlineage.yml"]
     file = next(filter(Path.is_file, files), None)
     try:
         return str(file) if file and _TRANSPORT_SECTION.search(file.read_text("utf-8", "replace")) else None

@@ -314,7 +314,7 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
     try:
         with zipfile.ZipFile(jar) as archive:
             listener = archive.read(_LISTENER_CLASS)
-            poms = [match for match in map(_POM.fullmatch, archive.namelist()) if match]
+            pom = next(filter(None, map(_POM.fullmatch, archive.namelist())), None)
     except FileNotFoundError as error:
         raise InjectionError(
             f"the OpenLineage jar {jar} does not exist on this machine: set openlineage_jar"
@@ -325,7 +325,7 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
         ) from error
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise InjectionError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
-    return _version_in(listener) or _scala_in_name(jar.name) or (_known_scala(poms[0]["scala"]) if poms else None)
+    return _version_in(listener) or _scala_in_name(jar.name) or spark.scala_version(pom and pom["scala"])
 
 
 def _version_in(listener: bytes) -> spark.ScalaVersion | None:
@@ -530,7 +530,7 @@ class _Chooser(msgspec.Struct, frozen=True):
 
 def _scala_in_name(entry: str) -> spark.ScalaVersion | None:
     match = _openlineage_name(entry)
-    return _known_scala(match["scala"]) if match else None
+    return spark.scala_version(match["scala"]) if match else None
 
 
 def _openlineage_name(entry: str) -> re.Match[str] | None:
@@ -543,10 +543,6 @@ def _artifact_of(entry: str) -> str:
     if (coordinate := _Coordinate.parse(entry)) is not None:
         return coordinate.artifact
     return PurePosixPath(urlsplit(entry).path if "://" in entry else entry).name
-
-
-def _known_scala(text: str | None) -> spark.ScalaVersion | None:
-    return next((version for version in _SEQ_OF_SCALA.values() if version == text), None)
 
 
 def _local_file(entry: str) -> Path | None:

@@ -78,7 +78,7 @@ class SparkInstallation(msgspec.Struct, frozen=True):
             home=home,
             jars=jars,
             spark_version=cores[0]["spark"],
-            scala_version=_scala_version(scala),
+            scala_version=scala_version(scala),
             conf_dir=Path(conf_dir) if conf_dir else home / "conf",
         )
 
@@ -116,7 +116,7 @@ class SparkVersions(msgspec.Struct, frozen=True):
         text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
         spark = _BANNER_SPARK.search(text)
         scala = _BANNER_SCALA.search(text)
-        return cls(spark[1], _scala_version(scala[1] if scala else None)) if spark else None
+        return cls(spark[1], scala_version(scala[1] if scala else None)) if spark else None
 
 
 def base_properties(
@@ -201,7 +201,8 @@ def _homes_of_binary(spark_binary: str, env: Mapping[str, str]) -> Iterator[Path
             yield from sorted(prefix.glob(f"{packages}/pyspark"))
 
 
-def _scala_version(text: str | None) -> ScalaVersion | None:
+def scala_version(text: str | None) -> ScalaVersion | None:
+    """Return a version of Scala that Spark runs on; ``None`` for any other text."""
     return cast(ScalaVersion, text) if text in ("2.12", "2.13") else None
 
 

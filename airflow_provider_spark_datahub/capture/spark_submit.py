@@ -30,12 +30,8 @@ _DISABLED_VARIABLE = "OPENLINEAGE_DISABLED"
 class InjectionError(Exception):
     """The listener cannot be added without risk to the job.
 
-    :param reason: for the user: which option, property or file is the cause, and what to do.
+    Its text is for the user: which option, property or file is the cause, and what to do.
     """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 _MOST_ARGUMENT_BYTES = 6 * 1024 * 1024

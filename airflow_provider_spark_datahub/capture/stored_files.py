@@ -66,7 +66,6 @@ class DamagedFileError(OSError):
     def __init__(self, reason: str, offset: int = 0) -> None:
         super().__init__(reason)
         self.errno = errno.EINVAL  # it stays so
-        self.reason = reason
         self.offset = offset
 
 

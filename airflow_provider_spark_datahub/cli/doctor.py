@@ -211,7 +211,7 @@ class _HealthChecks:
         try:
             jar = spark.choose_jar(setting, submission, seconds=self.seconds)
         except capture.InjectionError as error:
-            yield _bad("OpenLineage", error.reason, "set [spark_datahub] openlineage_jar to a jar that fits")
+            yield _bad("OpenLineage", str(error), "set [spark_datahub] openlineage_jar to a jar that fits")
         else:
             yield _listener(jar.origin)
             if options is not None and options.class_archives is not None:

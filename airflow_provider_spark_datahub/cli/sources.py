@@ -117,7 +117,7 @@ class EventConversion:
     def _events(self) -> Iterator[tuple[bytes, Callable[[], str]]]:
         """Yield each event with a function that names its place; describe each file at its end."""
         for source in self._sources:
-            collection = capture.CollectedEvents(source, capture.checked_text())
+            collection = capture.CollectedEvents(source, capture.checked_text)
             report = collection.report
             for event in collection:
                 self.read += 1

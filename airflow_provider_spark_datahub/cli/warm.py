@@ -41,7 +41,7 @@ def warm(
     try:
         jar = capture.SparkSubmit(spark_binary, env, True).choose_jar(setting, capture.Submission(), seconds=seconds)
     except capture.InjectionError as error:
-        console.fail(error.reason)
+        console.fail(str(error))
     archives = capture.ClassArchives.at(folder)
     for path, reason in archives.remove_outdated():
         console.say(f"Removed {path}: {reason}")

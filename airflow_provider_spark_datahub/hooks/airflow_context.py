@@ -252,48 +252,53 @@ def _asset_writers(dag_run: Any, site: AirflowSite) -> Iterator[str]:
 
     This package's operators name their run in the asset event. Only DataHub's plugin writes the runs of other tasks.
     """
-    if _run_type(dag_run) != "asset_triggered":
-        # Outside of a task, Airflow would read the events from its database.
-        return
     by_plugin = datahub_plugin_is_active()
-    for event in getattr(dag_run, "consumed_asset_events", None) or ():
-        writer, source = _asset_writer(event)
+    for writer, source in _asset_events(dag_run):
         if writer:
             yield writer
         elif by_plugin and all(source):
             yield site.task_run_urn(*source)
 
 
-def _asset_writer(event: Any) -> tuple[str | None, tuple[Any, Any, Any]]:
-    """Return who wrote an asset: its run if this package's operators named it, and its DAG, task and DAG run."""
-    writer = (getattr(event, "extra", None) or {}).get(ASSET_WRITER)
-    is_ours = isinstance(writer, str) and writer.startswith("urn:li:dataProcessInstance:")
-    return writer if is_ours else None, (event.source_dag_id, event.source_task_id, event.source_run_id)
+def _asset_events(dag_run: Any) -> Iterator[tuple[str | None, tuple[Any, Any, Any]]]:
+    """Yield who wrote the assets that triggered a DAG run: the run that our operators named; DAG, task and DAG run."""
+    if _run_type(dag_run) != "asset_triggered":
+        # Outside of a task, Airflow would read the events from its database.
+        return
+    for event in getattr(dag_run, "consumed_asset_events", None) or ():
+        writer = (getattr(event, "extra", None) or {}).get(ASSET_WRITER)
+        is_ours = isinstance(writer, str) and writer.startswith("urn:li:dataProcessInstance:")
+        yield writer if is_ours else None, (event.source_dag_id, event.source_task_id, event.source_run_id)
 
 
 def _silent_tasks(task: Any, dag_run: Any) -> SilentTasks:
-    started = dict[tuple[str, str, str], None]()
-    for event in (
-        getattr(dag_run, "consumed_asset_events", None) or () if _run_type(dag_run) == "asset_triggered" else ()
-    ):
-        writer, (dag_id, task_id, run_id) = _asset_writer(event)
-        if not writer and dag_id and task_id and run_id:
-            started[dag_id, run_id, task_id] = None
+    sources = (source for writer, source in _asset_events(dag_run) if not writer and all(source))
+    started = dict.fromkeys((dag_id, run_id, task_id) for dag_id, task_id, run_id in sources)
     return SilentTasks(_silent(task, "upstream_list"), _silent(task, "downstream_list"), tuple(started))
 
 
 def _silent(task: Any, side: str) -> tuple[str, ...]:
     """Return the ids of the tasks without lineage on one side of a task, however far away."""
-    known, seen, found, waiting = configuration(), {task.task_id}, [], list(getattr(task, side, ()))
+    known = configuration()
+    # An empty task never runs.
+    found = [
+        other.task_id
+        for other in _walk(task, side)
+        if not (lineage_is_on(other.dag, other, known) or getattr(other, "inherits_from_empty_operator", False))
+    ]
+    return tuple(sorted(found)) if len(found) <= _MOST_SILENT else (SOME_TASK,)
+
+
+def _walk(task: Any, side: str, passes: Callable[[Any], bool] = lambda _: True) -> Iterator[Any]:
+    """Yield the tasks on one side of a task. The walk continues only through tasks that ``passes`` accepts."""
+    seen, waiting = {task.task_id}, list(getattr(task, side, ()))
     while waiting:
         other = waiting.pop()
         if other.task_id not in seen:
             seen.add(other.task_id)
-            waiting += getattr(other, side, ())
-            # An empty task never runs.
-            if not (lineage_is_on(other.dag, other, known) or getattr(other, "inherits_from_empty_operator", False)):
-                found.append(other.task_id)
-    return tuple(sorted(found)) if len(found) <= _MOST_SILENT else (SOME_TASK,)
+            yield other
+            if passes(other):
+                waiting += getattr(other, side, ())
 
 
 def _due_ms(dag_run: Any) -> int | None:
@@ -533,32 +538,22 @@ class _UpstreamTasks:
 
     def find(self) -> tuple[UpstreamTask, ...]:
         """Return the tasks, sorted by id."""
-        nearest = self._walk(lambda _: False)
-        ran = self._walk(lambda task: self._runs(task) is None)
+        known = configuration()
+        written = {task.task_id for task in _walk(self._task, "upstream_list") if self._is_written(task, known)}
+
+        def reached(passes: Callable[[Any], bool]) -> set[str]:
+            tasks = _walk(self._task, "upstream_list", lambda task: task.task_id not in written or passes(task))
+            return {task.task_id for task in tasks} & written
+
+        nearest = reached(lambda _: False)
+        ran = reached(lambda task: self._runs(task) is None)
         return tuple(
             UpstreamTask(task_id, self._found.get(task_id) or (), is_nearest=task_id in nearest)
             for task_id in sorted({*nearest, *ran})
         )
 
-    def _walk(self, passes: Callable[[Any], bool]) -> dict[str, Any]:
-        """Return the written upstream tasks, by id. The walk continues only through tasks that ``passes`` accepts."""
-        found: dict[str, Any] = {}
-        seen = {self._task.task_id}
-        waiting = list(getattr(self._task, "upstream_list", ()))
-        while waiting:
-            task = waiting.pop()
-            if task.task_id in seen:
-                continue
-            seen.add(task.task_id)
-            is_written = self._is_written(task)
-            if is_written:
-                found[task.task_id] = task
-            if not is_written or passes(task):
-                waiting += task.upstream_list
-        return found
-
-    def _is_written(self, task: Any) -> bool:
-        if lineage_is_on(task.dag, task):
+    def _is_written(self, task: Any, known: LineageConfiguration) -> bool:
+        if lineage_is_on(task.dag, task, known):
             return True
         # Airflow's scheduler marks an empty task as successful: it never runs, so the plugin does not see it.
         return self._written_by_plugin and not getattr(task, "inherits_from_empty_operator", False)

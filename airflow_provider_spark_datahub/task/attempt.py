@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.capture import (
     event_file,
     event_log_folder,
     inject,
-    overridden_transport,
     unused_path,
 )
 from airflow_provider_spark_datahub.conversion import redact_text
@@ -156,7 +155,7 @@ class AttemptLineage:
         if problem is not None and event_log.folder is None:
             raise problem
         if problem is not None:
-            reason = redact_text(problem.reason)
+            reason = redact_text(str(problem))
             self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         if spark.binary:
             capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
@@ -334,7 +333,9 @@ class AttemptLineage:
     def _with_listener(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
     ) -> Injection:
-        self._check_listener(submission, spark)
+        if note := capture.check_listener(submission, spark):
+            remedy = "set it as Spark properties (spark.openlineage.transport.*) to have it combined with ours"
+            self.report.warnings.append(f"{note}: {remedy}")
         setting = self.options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR
         jar = spark.choose_jar(setting, submission, s3_transport=not isinstance(events_file, Path))
         place = ", on the driver's class path" if jar.class_path else ""
@@ -356,17 +357,6 @@ class AttemptLineage:
             return None
         log.debug("Archive of Java classes: %s", archive.path)
         return archive
-
-    def _check_listener(self, submission: Submission, spark: SparkSubmit) -> None:
-        off = submission.disabled_by(spark.env)
-        if off:
-            raise InjectionError(f"{off} switches the OpenLineage listener off")
-        replaced = overridden_transport(spark.env, Path.cwd(), Path.home()) if spark.local_driver else None
-        if replaced:
-            self.report.warnings.append(
-                f"the OpenLineage transport of {replaced} gets none of this job's events: set it as Spark properties "
-                "(spark.openlineage.transport.*) to have it combined with ours"
-            )
 
 
 def _followed(jobs: Sequence[JobLineage], attempt: TaskAttempt) -> TaskAttempt:

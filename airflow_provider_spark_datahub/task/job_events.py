@@ -78,7 +78,7 @@ class RawEvents:
     @classmethod
     def read(cls, events_file: EventPlace, deadline: Deadline) -> RawEvents:
         """Read an event file until the deadline. If the disk hangs, give up a little later."""
-        follower = follow(events_file, checked_text())
+        follower = follow(events_file, checked_text)
         events = cls(follower.report)
         rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
         if not run_with_deadline(grace, lambda: _hand_over(rest, events.report, events.add, deadline)):
@@ -144,7 +144,7 @@ class JobEvents:
         self._settings = job.settings
         self._event_log = job.event_log
         self._converter = Converter(job.settings)
-        self._file = follow(job.events, checked_text()) if job.events else None
+        self._file = follow(job.events, checked_text) if job.events else None
         self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
         self.saw_everything = self.out_of_time = self.is_stuck = False

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, i
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage, report_of
 
 
 def test_secrets_of_the_users_properties_move_into_the_file(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
             executable(bin_folder / "spark-submit", script)
         for disabled in (True, False):
             operator = operator_with_lineage(spark, conf=conf, capture=capture, enabled=not disabled)
-            execute(operator, context_of(operator, TaskInstance()))
+            execute(operator, context_of(operator))
             assert operator.conf == conf
             runs.append("--properties-file" in spark.runs[-1])
             assert (SECRET in spark.runs[-1]) is not runs[-1]
@@ -61,8 +61,8 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
 def test_secrets_in_the_users_properties_file_are_handed_over_in_another(spark: FakeSpark, tmp_path: Path) -> None:
     users = tmp_path / "users.conf"
     users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")
-    operator, ti = operator_with_lineage(spark, properties_file=str(users)), TaskInstance()
-    execute(operator, context_of(operator, ti))
+    operator = operator_with_lineage(spark, properties_file=str(users))
+    assert report_of(operator)["outputs"]
     (run,) = spark.runs
     words = run.split()
     file = Path(words[words.index("--properties-file") + 1])
@@ -70,7 +70,6 @@ def test_secrets_in_the_users_properties_file_are_handed_over_in_another(spark: 
     assert file != users
     assert not file.exists()
     assert operator.properties_file == str(users)
-    assert ti.xcoms["lineage_report"]["outputs"]
 
 
 def test_a_properties_file_that_cannot_be_written_costs_only_the_lineage(
@@ -79,12 +78,10 @@ def test_a_properties_file_that_cannot_be_written_costs_only_the_lineage(
     users = tmp_path / "users.conf"
     users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.auth.apiKey={SECRET}\n")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not-there"))
-    operator, ti = operator_with_lineage(spark, properties_file=str(users)), TaskInstance()
-    execute(operator, context_of(operator, ti))
+    assert "not-there" in report_of(operator_with_lineage(spark, properties_file=str(users)))["reason"]
     (run,) = spark.runs
     assert f"--properties-file {users}" in run
     assert "openlineage" not in run
-    assert "not-there" in ti.xcoms["lineage_report"]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
 from airflow_provider_spark_datahub.task.recovery import RecoveryError
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.operators.tries import CORPUS, FakeSpark, operator_with_lineage, report_of, run_try
 from tests.servers.openlineage import Backend
 from tests.task.test_recovery import GONE, begun
 
@@ -61,23 +60,22 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
         yield backend
 
 
-def run_try(spark: FakeSpark, events: bytes, task: str) -> tuple[dict[str, Any], list[str]]:
+def attacked(spark: FakeSpark, events: bytes) -> tuple[dict[str, Any], list[str]]:
     """Return the report of an attempt, and the aspects of the Spark job that DataHub got."""
     spark.writes(events)
     operator = operator_with_lineage(spark, openlineage_conn_id="marquez", lineage_timeout=20)
-    ti = TaskInstance(task_id=task)
-    execute(operator, context_of(operator, ti))
+    report = report_of(operator)
     sink = Path(json.loads(os.environ["AIRFLOW_CONN_DATAHUB_FILE"])["host"])
     lines = sink.read_text().splitlines()
     sink.unlink()
-    return ti.xcoms["lineage_report"], sorted(line for line in lines if "dataJobInputOutput" in line)
+    return report, sorted(line for line in lines if "dataJobInputOutput" in line)
 
 
 @pytest.mark.slow
 def test_an_attempt_with_hostile_events_delivers_its_good_ones(spark: FakeSpark, backend: Backend) -> None:
-    _, expected = run_try(spark, CASE, "build")
+    _, expected = attacked(spark, CASE)
     backend.events.clear()
-    report, found = run_try(spark, ATTACK, "build")
+    report, found = attacked(spark, ATTACK)
     assert len(found) == len(expected) > 0
     assert (report["pending"], report["rejected"], report["failed"]) == (0, 0, False)
     assert report["bad_events"] == len(UNREADABLE)
@@ -164,10 +162,8 @@ def test_events_beyond_the_budget_are_converted_later(
             patched.setattr(FileFollower, "rest", interrupted)
         else:
             patched.setattr(Converter, "finish", out_of_time)
-        operator, ti = operator_with_lineage(spark, lineage_on_failure=policy), TaskInstance(max_tries=1)
-        with contextlib.suppress(LineagePendingError):
-            execute(operator, context_of(operator, ti))
-    report = ti.xcoms["lineage_report"]
+        fails = LineagePendingError if policy == "retry" else None
+        report = run_try(spark, lineage_on_failure=policy, fails=fails)
     assert (report["events"], report["failed"], report["delivered"]) == (read, True, 0)
     assert "converts all events" in report["reason"]
     assert spark_edges_in(sink) == []
@@ -177,9 +173,7 @@ def test_events_beyond_the_budget_are_converted_later(
         result = command("emit", "--outbox", tmp_path / "outbox")
         assert result.exit_code == 0, result.output
     else:
-        operator, ti = operator_with_lineage(spark, lineage_on_failure=policy), TaskInstance(try_number=2, max_tries=1)
-        execute(operator, context_of(operator, ti))
-        assert ti.xcoms["lineage_report"]["pending"] == 0
+        assert run_try(spark, 2, lineage_on_failure=policy)["pending"] == 0
         assert len(spark.runs) == 2
     assert spark_edges_in(sink) == expected
     assert list(outbox_at(tmp_path / "outbox").names()) == []
@@ -188,8 +182,7 @@ def test_events_beyond_the_budget_are_converted_later(
 def spark_edges(spark: FakeSpark, sink: Path) -> list[str]:
     """Return the edges of an attempt that has all the time."""
     spark.writes("a_csv_join_agg")
-    operator, ti = operator_with_lineage(spark), TaskInstance()
-    execute(operator, context_of(operator, ti))
+    run_try(spark)
     edges = spark_edges_in(sink)
     assert edges
     sink.unlink()

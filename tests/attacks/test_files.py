@@ -42,7 +42,7 @@ def test_a_special_file_in_place_of_events_is_reported_and_does_not_block(
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     path = Path("local-1")
     PLANTED[reason](path)
-    follower = FileFollower(path, checked_text())
+    follower = FileFollower(path, checked_text)
     assert list(follower.new(lambda: False)) == []
     assert list(follower.rest(lambda: False)) == []
     assert follower.report.outcome is Outcome.UNREADABLE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -177,8 +177,12 @@ def schema(columns: Sequence[str]) -> bytes:
     return json.dumps({"fields": [{"name": column} for column in columns]}).encode()
 
 
+def written_to(target: PlanDataset, *sources: PlanDataset, column: str = "c") -> tuple[PlanDataset, WrittenColumns]:
+    return target, {column: {ColumnSource(source, column): Derivation.IDENTITY for source in sources}}
+
+
 def plan_columns_of(
-    runs: Sequence[RunState], written: Sequence[tuple[PlanDataset, WrittenColumns]], *, of_rows: bool = False
+    runs: Sequence[RunState], written: Iterable[tuple[PlanDataset, WrittenColumns]], *, of_rows: bool = False
 ) -> Callable[[], object]:
     namer = DatasetNamer(LineageSettings(), {})
     columns = reported_columns.ReportedColumns(PlanNames(LoggedApplication("app"), runs), namer)
@@ -187,67 +191,48 @@ def plan_columns_of(
     return lambda: columns.filled(by_id, found, of_rows=of_rows)
 
 
+def file(name: str) -> PlanDataset:
+    return PlanDataset(path=f"file:/data/{name}")
+
+
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
-    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
-    written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
-    ]
-    inserts = run(
-        0, inputs=[path("read"), *map(path, range(many))], outputs=[path(f"t{index}") for index in range(many)]
-    )
-    return plan_columns_of([inserts], written, of_rows=True)
+    targets = [f"t{index}" for index in range(many)]
+    inserts = run(0, inputs=[path("read"), *map(path, range(many))], outputs=[*map(path, targets)])
+    return plan_columns_of([inserts], [written_to(file(target), file("read")) for target in targets], of_rows=True)
 
 
 def several_queries_of_one_insert(many: int) -> Callable[[], object]:
-    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
-    written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (PlanDataset(path=f"file:/data/t{index}"), {"c": {source: Derivation.IDENTITY}}) for index in range(many)
-    ]
     inserts = [run(index, inputs=[path("read")], outputs=[path(f"t{index}")]) for index in range(many)]
-    return plan_columns_of(inserts, written)
+    return plan_columns_of(inserts, [written_to(file(f"t{index}"), file("read")) for index in range(many)])
 
 
 def tables_of_databases(many: int) -> Callable[[], object]:
-    tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
-    written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (
-            PlanDataset(relation=f"public.t{index}"),
-            {"c": {ColumnSource(PlanDataset(table=f"pg.public.t{index}"), "c"): Derivation.IDENTITY}},
-        )
-        for index in range(many)
-    ]
+    names = [f"public.t{index}" for index in range(many)]
+    tables = [DatasetId("postgres://db:5432", f"shop.{name}") for name in names]
+    written = [written_to(PlanDataset(relation=name), PlanDataset(table=f"pg.{name}")) for name in names]
     return plan_columns_of([run(0, inputs=tables, outputs=tables)], written)
 
 
 def relations_of_databases(many: int) -> Callable[[], object]:
-    tables = [DatasetId("postgres://db:5432", f"shop.public.t{index}") for index in range(many)]
-    sources = {
-        ColumnSource(PlanDataset(relation=f"public.t{index}"), "c"): Derivation.IDENTITY for index in range(many)
-    }
-    written: list[tuple[PlanDataset, WrittenColumns]] = [(PlanDataset(path="file:/data/t"), {"c": sources})]
-    return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], written)
+    names = [f"public.t{index}" for index in range(many)]
+    tables = [DatasetId("postgres://db:5432", f"shop.{name}") for name in names]
+    written = written_to(file("t"), *(PlanDataset(relation=name) for name in names))
+    return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], [written])
 
 
 def clones(many: int) -> Callable[[], object]:
     inputs = {path(f"s{index}"): DatasetState(schema=schema(["c"])) for index in range(many)}
-    written: list[tuple[PlanDataset, WrittenColumns]] = [
-        (
-            PlanDataset(path=f"file:/data/t{index}"),
-            {"*": {ColumnSource(PlanDataset(path=f"file:/data/s{index}"), "*"): Derivation.IDENTITY}},
-        )
-        for index in range(many)
-    ]
+    written = [written_to(file(f"t{index}"), file(f"s{index}"), column="*") for index in range(many)]
     outputs = [path(f"t{index}") for index in range(many)]
     return plan_columns_of([replace(run(0, outputs=outputs), inputs=inputs)], written)
 
 
 def columns_of_one_insert(many: int) -> Callable[[], object]:
     columns = [f"c{index}" for index in range(many)]
-    source = ColumnSource(PlanDataset(path="file:/data/read"), "c")
-    written: WrittenColumns = {column: {source: Derivation.IDENTITY} for column in columns}
+    source = ColumnSource(file("read"), "c")
     target = {path("t"): DatasetState(schema=schema(columns))}
     insert = replace(run(0, inputs=[path("read")]), outputs=target)
-    return plan_columns_of([insert], [(PlanDataset(path="file:/data/t"), written)])
+    return plan_columns_of([insert], [(file("t"), {column: {source: Derivation.IDENTITY} for column in columns})])
 
 
 def sources_of_edges(many: int) -> Callable[[], object]:

@@ -166,30 +166,22 @@ def test_a_statement_is_searched_once_however_many_outputs_share_it(
     assert sum(searched) < 2 * len(statement)
 
 
-def _converts_in_three_times_the_size(path: Path, outputs: int, *, keep_raw: bool = False) -> None:
+@pytest.mark.parametrize(
+    ("selects", "outputs", "facets"), [(1_000_000, 20, {}), (1, 3000, {"other": {"text": "x" * 2450}})]
+)
+def test_a_long_line_takes_three_times_its_size(
+    tmp_path: Path, selects: int, outputs: int, facets: Mapping[str, Any]
+) -> None:
+    path = tmp_path / "events.ndjson"
+    _with_statement(path, "SELECT a, 'ö\\' FROM t " * selects, outputs, facets)
     tracemalloc.start()
-    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=keep_raw)
+    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=not facets)
     events.collect(Deadline.after(600))
     conversion, _ = events.lineage(True, ATTEMPT)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(conversion.outputs) == outputs
     assert peak < 3 * path.stat().st_size
-
-
-def test_a_long_line_takes_three_times_its_size(tmp_path: Path) -> None:
-    path = tmp_path / "events.ndjson"
-    _with_statement(path, "SELECT a, 'ö\\' FROM t " * 1_000_000, 20, {})
-    _converts_in_three_times_the_size(path, 20, keep_raw=True)
-
-
-def test_many_outputs_of_a_long_line_take_three_times_its_size(tmp_path: Path) -> None:
-    path = tmp_path / "events.ndjson"
-    event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
-    other = {"other": {"text": "x" * 2450}}
-    event["outputs"] = [{"namespace": "s3://b", "name": f"/out{number}", "facets": other} for number in range(3000)]
-    path.write_text(json.dumps(event) + "\n")
-    _converts_in_three_times_the_size(path, 3000)
 
 
 @pytest.mark.parametrize("escaped", [True, False])

@@ -46,7 +46,7 @@ class Failing(Stored):
 
 
 def collect(sources: EventSource | Iterable[EventSource], **options: Any) -> CollectedEvents[dict[str, Any]]:
-    return CollectedEvents(sources, decoded_event(), **options)
+    return CollectedEvents(sources, decoded_event, **options)
 
 
 def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:

@@ -32,7 +32,7 @@ def never() -> bool:
 
 
 def _parents(place: capture.SessionEvents) -> list[dict[str, str]]:
-    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text)
     return [json.loads(event)["run"]["facets"]["parent"]["run"] for event in reader.rest(never)]
 
 
@@ -46,7 +46,7 @@ def test_a_session_has_the_attempts_id_unless_it_has_its_own(remote: str, expect
 @pytest.mark.parametrize(("session", "output"), [(ONE, "out_one"), (TWO, "out_two")])
 def test_each_session_has_only_its_own_operations(session: str, output: str) -> None:
     place = capture.SessionEvents(RECORDED, session, 0, "shop_build")
-    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text)
     converter = Converter(LineageSettings())
     for event in reader.rest(never):
         converter.add(event)
@@ -67,7 +67,7 @@ def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -
     path.write_bytes(b"".join(lines[:3]))
     place = capture.SessionEvents.parse(str(capture.SessionEvents(path, ONE, path.stat().st_size, "x")))
     assert place.path == path
-    reader: _SessionFollower[bytes] = place.follow(capture.checked_text())
+    reader: _SessionFollower[bytes] = place.follow(capture.checked_text)
     assert list(reader.new(never)) == []
     with path.open("ab") as stream:
         stream.write(b"".join(lines[3:10]))
@@ -76,7 +76,7 @@ def test_a_session_reads_from_its_beginning_while_others_go_on(tmp_path: Path) -
         stream.write(b"".join(lines[10:]))
     later = list(reader.rest(never))
     runs = {json.loads(event)["run"]["runId"] for event in first + later}
-    whole: _SessionFollower[bytes] = capture.SessionEvents(RECORDED, ONE, 0, "x").follow(capture.checked_text())
+    whole: _SessionFollower[bytes] = capture.SessionEvents(RECORDED, ONE, 0, "x").follow(capture.checked_text)
     assert runs == {json.loads(event)["run"]["runId"] for event in whole.rest(never)}
     place.remove()
     assert path.exists()
@@ -87,7 +87,7 @@ def test_a_session_without_events_is_empty_and_one_without_a_file_missing(
 ) -> None:
     monkeypatch.setattr(capture.connect_session, "_SETTLE_SECONDS", 0.0)
     for path, outcome in ((RECORDED, capture.Outcome.EMPTY), (tmp_path / "missing", capture.Outcome.MISSING)):
-        reader: _SessionFollower[bytes] = capture.SessionEvents(path, OURS, 0, "x").follow(capture.checked_text())
+        reader: _SessionFollower[bytes] = capture.SessionEvents(path, OURS, 0, "x").follow(capture.checked_text)
         assert list(reader.rest(never)) == []
         assert reader.report.outcome is outcome
         assert OURS in reader.report.sentence

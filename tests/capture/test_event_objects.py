@@ -62,7 +62,7 @@ def bucket() -> Bucket:
 
 
 def follower(bucket: Bucket, **limits: int) -> _ObjectFollower[bytes]:
-    return _ObjectFollower(bucket.objects, checked_text(), CollectLimits(**limits) if limits else None)
+    return _ObjectFollower(bucket.objects, checked_text, CollectLimits(**limits) if limits else None)
 
 
 def test_the_events_of_a_real_job_are_read_in_the_order_of_their_times(bucket: Bucket) -> None:
@@ -173,7 +173,7 @@ def test_a_store_that_does_not_answer_is_an_outcome_at_the_end(
     def refuse(uri: str) -> ObjectStorage:
         raise PermissionError(f"{uri}: no such connection")
 
-    unopened: _ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text())
+    unopened: _ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text)
     assert list(unopened.rest(never)) == []
     assert "no such connection" in unopened.report.sentence
 

@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def follower(path: Path) -> FileFollower[bytes]:
-    return FileFollower(path, checked_text())
+    return FileFollower(path, checked_text)
 
 
 @pytest.mark.slow
@@ -59,12 +59,12 @@ def test_a_file_that_grows_in_pieces_has_the_events_of_the_whole(
     at = sorted(cuts.draw(st.lists(st.integers(0, len(content)), max_size=6)))
     path = tmp_path / "growing.ndjson"
     path.unlink(missing_ok=True)
-    follower, events = FileFollower(path, checked_text()), []
+    follower, events = FileFollower(path, checked_text), []
     for begin, end in zip([0, *at], [*at, len(content)], strict=True):
         append(path, content[begin:end])
         events += new(follower)
     events += rest(follower)
-    at_once = CollectedEvents(path, checked_text())
+    at_once = CollectedEvents(path, checked_text)
     assert events == list(at_once)
     assert follower.report == at_once.report
 
@@ -151,7 +151,7 @@ def test_bad_lines_are_reported_with_their_positions(path: Path, follower: FileF
 
 def test_a_line_without_end_is_not_held_in_memory(path: Path) -> None:
     append(path, START + b"\n" + b"x" * 8_000_000)
-    follower = FileFollower(path, checked_text(), CollectLimits(max_event_bytes=100_000))
+    follower = FileFollower(path, checked_text, CollectLimits(max_event_bytes=100_000))
     tracemalloc.start()
     assert new(follower) == [START]
     assert tracemalloc.get_traced_memory()[1] < 1_000_000

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, strategies as st
@@ -106,9 +108,8 @@ def test_url_of_an_http_transport_keeps_its_meaning(url: str, understood: dict[s
 @cases("capture")
 def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str], reason: str) -> None:
     properties = {f"{TRANSPORT}.{name}": value for name, value in users.items()}
-    with pytest.raises(capture.InjectionError, match=reason) as caught:
+    with pytest.raises(capture.InjectionError, match=reason):
         capture.inject(capture.Submission(properties), LINEAGE)
-    assert caught.value.reason == str(caught.value)
 
 
 def test_an_address_in_a_store_that_openlineage_cannot_write_to_is_refused() -> None:
@@ -199,42 +200,49 @@ WITH_TRANSPORT = "facets: {}\ntransport:\n  type: http\n"
 WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
 
 
-def test_without_a_transport_outside_spark_nothing_is_overridden(tmp_path: Path) -> None:
-    assert capture.overridden_transport({"OPENLINEAGE_URL": "x"}, tmp_path, tmp_path) is None
+@pytest.fixture
+def replaced_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that says what ours replaces for a driver in ``folder`` with the home ``home``."""
+    for name in ("folder", "home/.openlineage"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "folder")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    def replaced(env: dict[str, str], *, local_driver: bool = True) -> str:
+        return capture.check_listener(capture.Submission(), capture.SparkSubmit(None, env, local_driver))
+
+    return replaced
 
 
-def test_a_transport_in_the_environment_is_overridden(tmp_path: Path) -> None:
+def test_without_a_transport_outside_spark_nothing_is_replaced(replaced_in: Callable[..., str]) -> None:
+    assert not replaced_in({"OPENLINEAGE_URL": "x"})
+
+
+def test_a_transport_in_the_environment_is_replaced(replaced_in: Callable[..., str]) -> None:
     env = {"OPENLINEAGE__TRANSPORT__URL": "http://h", "OPENLINEAGE__TRANSPORT__TYPE": "http"}
-    assert (
-        capture.overridden_transport(env, tmp_path, tmp_path) == "the environment variable OPENLINEAGE__TRANSPORT__TYPE"
-    )
+    assert "the environment variable OPENLINEAGE__TRANSPORT__TYPE gets none" in replaced_in(env)
+    assert not replaced_in(env, local_driver=False)
 
 
 @pytest.mark.parametrize("name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"])
 @pytest.mark.parametrize(("text", "replaced"), [(WITH_TRANSPORT, True), (WITHOUT_TRANSPORT, False)])
-def test_a_transport_in_a_configuration_file_is_overridden(
-    tmp_path: Path, name: str, text: str, replaced: bool
+def test_a_transport_in_a_configuration_file_is_replaced(
+    tmp_path: Path, replaced_in: Callable[..., str], name: str, text: str, replaced: bool
 ) -> None:
-    file = tmp_path / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    env = {"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")}
-    found = capture.overridden_transport(env, tmp_path / "folder", tmp_path / "home")
-    assert found == (str(file) if replaced else None)
+    (tmp_path / name).write_text(text)
+    found = replaced_in({"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")})
+    assert found == (f"the OpenLineage transport of {tmp_path / name} gets none of this job's events" * replaced)
 
 
-def test_only_the_first_configuration_file_counts(tmp_path: Path) -> None:
-    (tmp_path / "openlineage.yml").write_text(WITHOUT_TRANSPORT)
-    (tmp_path / ".openlineage").mkdir()
-    (tmp_path / ".openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
-    assert capture.overridden_transport({}, tmp_path, tmp_path) is None
+def test_only_the_first_configuration_file_counts(tmp_path: Path, replaced_in: Callable[..., str]) -> None:
+    (tmp_path / "folder/openlineage.yml").write_text(WITHOUT_TRANSPORT)
+    (tmp_path / "home/.openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
+    assert not replaced_in({})
 
 
-def test_an_unreadable_configuration_file_overrides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "openlineage.yml").touch()
-
-    def refuse(*_: object) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    assert capture.overridden_transport({}, tmp_path, tmp_path) is None
+def test_an_unreadable_configuration_file_replaces_nothing(
+    tmp_path: Path, replaced_in: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder/openlineage.yml").touch()
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied")))
+    assert not replaced_in({})

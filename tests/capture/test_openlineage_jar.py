@@ -111,9 +111,8 @@ def test_a_jar_that_may_kill_the_job_is_refused(
 ) -> None:
     with pytest.raises(InjectionError) as caught:
         machine.choose(setting, job, situation)
-    assert caught.value.reason == str(caught.value)
     for reason in machine.filled(reasons):
-        assert reason in caught.value.reason
+        assert reason in str(caught.value)
 
 
 @cases("capture")

@@ -95,7 +95,7 @@ def test_lineage_of_iceberg_and_delta_is_complete(
 ) -> None:
     jar, events_file = submitted(connectors(tmp_path), tmp_path)
     assert (jar.jars, jar.class_path) == (((), (str(LISTENER),)) if is_on_class_path else ((str(LISTENER),), ()))
-    events = capture.CollectedEvents(events_file, decoded_event())
+    events = capture.CollectedEvents(events_file, decoded_event)
     settings = LineageSettings.from_mapping({"catalog_platforms": {"iceberg": "iceberg", "delta": "delta-lake"}})
     conversion = convert_events(events, settings, Ending(succeeded=True))
     assert events.report.outcome is capture.Outcome.COMPLETE

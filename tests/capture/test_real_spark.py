@@ -105,7 +105,7 @@ def injected(properties: Mapping[str, object], env: Mapping[str, str], events_fi
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    collection = capture.CollectedEvents(path, decoded_event())
+    collection = capture.CollectedEvents(path, decoded_event)
     events = list(collection)
     assert collection.report.outcome is capture.Outcome.COMPLETE
     return events

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import LineagePending
 from airflow_provider_spark_datahub.task.job_events import RawEvents
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import Recording, key, outbox_at, receipts_in
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, execute, operator_with_lineage, run_try
+from tests.operators.tries import CORPUS, FakeSpark, operator_with_lineage, report_of, run_try
 from tests.servers.openlineage import Backend
 from tests.servers.process import closed_port
 
@@ -87,9 +87,7 @@ def test_the_event_file_is_read_once(
 
 def test_without_a_backend_nothing_is_forwarded(spark: FakeSpark, tmp_path: Path) -> None:
     spark.writes(CASE)
-    operator, ti = operator_with_lineage(spark), TaskInstance()
-    execute(operator, context_of(operator, ti))
-    assert ti.xcoms["lineage_report"]["forwarded"] is None
+    assert report_of(operator_with_lineage(spark))["forwarded"] is None
     assert [one.connection_id for one in receipts_in(outbox_at(tmp_path / "outbox"))] == ["datahub_file"]
 
 
