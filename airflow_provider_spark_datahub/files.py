@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _FIRST_BYTES = 1_024
 """Bytes that are read at first of a file whose first line is asked for; most manifests are shorter."""
 _MORE_BYTES = 16_384
