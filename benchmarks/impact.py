@@ -10,6 +10,7 @@ change.
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import zlib
@@ -21,7 +22,14 @@ from typing import NamedTuple
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion import Fingerprint, Impact, Records, SilentTasks, Use
+from airflow_provider_spark_datahub.conversion import (
+    Fingerprint,
+    HeldRun,
+    Impact,
+    Records,
+    SilentTasks,
+    Use,
+)
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
 COLUMNS = tuple(f"c{number}" for number in range(4))
@@ -207,11 +215,37 @@ class Outcome(NamedTuple):
     changed: set[Instance]
 
 
-def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> Iterator[Outcome]:
+def held(records: Iterable[Fingerprint]) -> Iterator[Fingerprint]:
+    """Return what DataHub says of the same attempts."""
+    runs: dict[str, HeldRun] = {}
+    for number, record in enumerate(records):
+        key, times = record.key, (record.start_ms, record.end_ms)
+        job = f"urn:li:dataJob:(urn:li:dataFlow:(airflow,{key.dag_id},prod),{key.task_id})"
+        used = {f"input:{urn}": use for urn, use in record.inputs.items()}
+        used |= {f"output:{urn}": use for urn, use in record.outputs.items()}
+        texts = {name: _text(use) for name, use in used.items()}
+        datasets, of_task = (tuple(record.inputs), tuple(record.outputs)), f"{job}{key.run_id}"
+        properties = {"run_id": key.run_id, **record.silent.properties}
+        runs[f"{number}"] = HeldRun(f"{number}", "", of_task, texts, *datasets, *times)
+        ended = key.try_number, record.succeeded
+        runs[of_task] = HeldRun(of_task, job, "", properties, *datasets, *times, *ended)
+    yield from HeldRun.fingerprints(runs).values()
+
+
+def _text(use: Use) -> str:
+    version = {"version": ", ".join(use.versions)} if use.versions else {}
+    scans = {"scans": use.scans} if all(size is not None for _, size in use.scans) else {}
+    return json.dumps({"bytes": use.size, "replaces": use.replaces, **version, **scans})
+
+
+def outcomes(
+    seed: int, most: int, kinds: Sequence[str] = KINDS, silent: int = 0, *, by_datahub: bool = False
+) -> Iterator[Outcome]:
     """Yield the outcomes of corrupted writes in one world."""
     tables, runs = world(seed, kinds, silent)
     original = list(replay(tables, runs))
-    records, dice = Records(record for record, _ in original), random.Random(seed)
+    known = [record for record, _ in original]
+    records, dice = Records(held(known) if by_datahub else known), random.Random(seed)
     writes = [(number, table) for number, run in enumerate(runs) if run.fails != "before" for table in run.task.outputs]
     for number, table in dice.sample(writes, most):
         column, origin = dice.choice(("", *COLUMNS)), original[number][0]
@@ -222,7 +256,10 @@ def outcomes(seed: int, most: int, kinds: Sequence[str] = KINDS, silent: int = 0
         # These did not run after an attempt that failed.
         changed |= {(*_instance(of)[:2], step, -1) for of in wrong if of.succeeded for step in of.silent.after}
         urn = f"shop.t{table}"
-        write = [write for write in records.writes_of(urn, since_ms=0) if write.record is origin]
+        write = [
+            write for write in records.writes_of(urn, since_ms=0)
+            if write.record is origin or (by_datahub and write.record and _instance(write.record) == _instance(origin))
+        ]  # fmt: skip
         found = records.impact(write, column or None)
         reached = {(of.dag_id, of.run_id, of.task_id, of.map_index) for of in found.reached}
         yield Outcome(found, reached, changed - {_instance(origin)})
@@ -249,5 +286,7 @@ if __name__ == "__main__":
     worlds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     silent = (one for seed in range(worlds) for one in outcomes(seed, 20, silent=10))
     print(f"with 10 tasks without lineage: {_shares(silent)}")
+    known = (one for seed in range(worlds) for one in outcomes(seed, 20, silent=10, by_datahub=True))
+    print(f"the same, by DataHub's runs: {_shares(known)}")
     for kinds in (KINDS, *((kind,) for kind in KINDS)):
         print(f"{', '.join(kinds)}: {_shares(one for seed in range(worlds) for one in outcomes(seed, 20, kinds))}")

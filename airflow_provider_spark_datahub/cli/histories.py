@@ -10,12 +10,17 @@ from typing import Annotated
 import typer
 from msgspec import to_builtins
 
+from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
 from airflow_provider_spark_datahub.conversion import Impact, Records, UnknownWriteError, parse_time_ms
+from airflow_provider_spark_datahub.delivery import Deadline, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.printable import counted
+
+_DATAHUB_SECONDS = 600.0
+"""Time to read the runs that DataHub has."""
 
 
 def changed(
@@ -56,11 +61,16 @@ def impact(
         str | None, typer.Option(metavar="TIME", help="All writes since an ISO time or a duration (7d) ago are wrong.")
     ] = None,
     outbox: OutboxOption = None,
+    connection: Annotated[
+        str | None,
+        typer.Option(help="Airflow connection of type datahub-rest, to read also the runs that DataHub has."),
+    ] = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Show which task instances read a wrong write of a dataset, and how to clear them; by default, its last write.
 
-    Exit status: 0; 1 if something in the outbox cannot be read; 2 for wrong options, or if no such write is recorded.
+    Exit status: 0; 1 if something in the outbox, or DataHub, cannot be read; 2 for wrong options, or if no such write
+    is recorded.
     """
     since_ms = parse_time_ms(console.since_now(since))
     if since is not None and since_ms is None:
@@ -69,6 +79,13 @@ def impact(
         histories = Histories(opened.storage)
         records = Records(histories.all())
     is_whole = not say_unread(histories)
+    if connection is not None:
+        try:
+            deadline = Deadline.after(_DATAHUB_SECONDS)
+            settings = datahub_settings(connection)
+            records = records.plus(sinks.read_runs(settings, dataset, records.named(dataset), deadline))
+        except SinkSettingsError as error:
+            console.fail(str(error), console.EXIT_INCOMPLETE)
     try:
         found = records.impact(records.writes_of(dataset, version, since_ms), column)
     except UnknownWriteError as error:
@@ -79,6 +96,15 @@ def impact(
         _show(found)
     if not is_whole:
         raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+def datahub_settings(connection: str) -> sinks.RestSettings:
+    """Return the settings of a connection to DataHub's REST API; end the command with a message for any other."""
+    with console.airflow_logs_to_stderr():
+        sink, problem = hooks.open_sink(connection)
+    if not isinstance(sink, sinks.RestSink):
+        console.fail(problem or f"connection {connection!r} is not of type datahub-rest")
+    return sink.settings
 
 
 def say_unread(histories: Histories) -> bool:

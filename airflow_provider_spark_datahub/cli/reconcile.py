@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_provider_spark_datahub import delivery, hooks, visualization
+from airflow_provider_spark_datahub import delivery, visualization
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.cli.histories import say_unread
+from airflow_provider_spark_datahub.cli.histories import datahub_settings, say_unread
 from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import DailyTable, Fingerprint, LineageSettings
@@ -46,12 +46,9 @@ def reconcile(
     """
     settings, _ = console.read_settings(config, set_ or [])
     ours, daily = _our_datasets(lineage, outbox, settings)
-    with console.airflow_logs_to_stderr():
-        sink, problem_of_sink = hooks.open_sink(connection)
-    if not isinstance(sink, sinks.RestSink):
-        console.fail(problem_of_sink or f"connection {connection!r} is not of type datahub-rest")
+    server = datahub_settings(connection)
     try:
-        found = delivery.reconcile(ours, sink.datasets(), settings, daily)
+        found = delivery.reconcile(ours, sinks.read_datasets(server), settings, daily)
     except delivery.SinkSettingsError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
     for line in _lines(found):

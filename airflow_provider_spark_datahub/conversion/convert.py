@@ -315,6 +315,7 @@ class Converter:
                 # Sums without the discarded queries would be wrong.
                 job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
                 job.diagnostics.gaps = (UNCOUNTED, *job.diagnostics.gaps)
+                job.run.dataset_properties = job.uses.properties(is_whole=False) if job.uses is not None else {}
             yield job
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:

@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, RunType, run_event, run_properties
-from airflow_provider_spark_datahub.conversion.history.changes import NO_SILENT, SilentTasks
+from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_owners,
@@ -191,7 +191,7 @@ class TaskAttempt:
     only_adds: bool = False
     read_before: tuple[str, ...] = ()
     written_before: tuple[str, ...] = ()
-    silent: SilentTasks = NO_SILENT
+    silent: SilentTasks = field(default_factory=SilentTasks)
 
     @property
     def is_mapped(self) -> bool:
@@ -372,6 +372,8 @@ def _task_run(attempt: TaskAttempt) -> Iterator[Proposal]:
     run = attempt.dag_run
     mapped = {"map_index": str(attempt.map_index)} if attempt.is_mapped else {}
     custom = {"dag_id": run.dag_id, "task_id": attempt.task_id, "run_id": run.run_id, **mapped}
+    custom |= {} if run.logical_ms is None else {"logical_date": iso_instant(run.logical_ms)}
+    custom |= attempt.silent.properties
     yield from run_properties(
         attempt.urn,
         name=f"{run.dag_id}_{attempt.task_id}_{run.run_id}{f'_{attempt.map_index}' if mapped else ''}",

@@ -56,9 +56,9 @@ def reached(
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
-@pytest.mark.parametrize("silent", [0, 10])
-def test_every_instance_whose_output_changes_is_reached(seed: int, silent: int) -> None:
-    found = list(outcomes(seed, 12, silent=silent))
+@pytest.mark.parametrize(("silent", "by_datahub"), [(0, False), (10, False), (10, True)])
+def test_every_instance_whose_output_changes_is_reached(seed: int, silent: int, by_datahub: bool) -> None:
+    found = list(outcomes(seed, 12, silent=silent, by_datahub=by_datahub))
     assert [one.changed - one.reached for one in found] == [set()] * 12
     assert any(one.changed for one in found)
     # Something is saved against clearing everything downstream.
@@ -73,6 +73,31 @@ def test_versions_decide_who_read_a_write() -> None:
     assert reached([*writes, early, late], version=TWO) == ["late.run4"]
     # An appended version holds the earlier ones.
     assert reached([*writes, early, late], version=ONE) == ["early.run3", "late.run4?"]
+
+
+def test_of_a_write_with_unknown_versions_a_lower_version_may_be_one() -> None:
+    build = attempt(0, "build", {}, {ORDERS: of("5", "6", "?")})
+    readers = [attempt(1, "lower", {ORDERS: of("4")}, {OUT: of()}), attempt(1, "last", {ORDERS: of("6")}, {OUT: of()})]
+    assert reached([build, *readers]) == ["lower.run1?", "last.run1"]
+
+
+def test_a_read_without_a_version_beside_another_job_s_may_be_of_any() -> None:
+    known: dict[str, Use] = {}
+    for use in (of("4"), of()):
+        use.add_to(known, ORDERS, is_read=True)
+    records = [attempt(0, "build", {}, {ORDERS: of("5")}), attempt(1, "both", known, {OUT: of()})]
+    assert reached(records) == ["both.run1?"]
+
+
+@pytest.mark.parametrize(
+    ("known", "held", "is_new"), [((1, 2), 2, False), ((2,), 2, True), ((), 1, True), ((1,), 0, True)]
+)
+def test_the_outbox_knows_more_than_datahub_if_it_has_every_attempt(known: Any, held: int, is_new: bool) -> None:
+    def task_run(number: int, **datasets: Any) -> Fingerprint:
+        return Fingerprint(AttemptKey("shop", "a", "build", -1, number), 0, 1, True, **datasets)
+
+    records = Records([task_run(number) for number in known]).plus([task_run(held, outputs={ORDERS: of()})])
+    assert (ORDERS in records.writes) == is_new
 
 
 def test_a_later_version_that_replaced_everything_ends_the_impact() -> None:

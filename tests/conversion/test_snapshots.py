@@ -266,6 +266,15 @@ def test_discarded_queries_are_neither_reported_again_nor_removed() -> None:
     assert job.run.result.type == "SUCCESS"
 
 
+def test_versions_that_discarded_queries_read_are_marked_as_unknown() -> None:
+    versioned = file("/in", version={"datasetVersion": "7"})
+    running = converter([STARTED, query(run_id=QUERY, second=5, inputs=[versioned], outputs=[file("/z")])])
+    running.discard_reported()
+    running.add(query(run_id=OTHER_QUERY, second=6, inputs=[versioned], outputs=[file("/y")]))
+    job = only(running.finish(Ending(succeeded=True)))
+    assert json.loads(job.run.dataset_properties[f"input:{file_urns('/in')[0]}"])["version"] == "7, ?"
+
+
 def test_rows_are_not_counted_without_those_of_discarded_queries() -> None:
     def wrote(second: int, run_id: str) -> Json:
         return query(run_id=run_id, second=second, outputs=[{**file("/z"), "outputFacets": statistics}])

@@ -63,7 +63,8 @@ def test_a_read_in_the_past_has_the_snapshot_of_the_statement() -> None:
 def test_a_merge_in_delta_writes_the_version_after_the_one_that_it_read() -> None:
     # The job: CREATE OR REPLACE TABLE … AS SELECT is version 0, MERGE is version 1.
     found = uses(lines_of(DATA / "corpus" / "events" / "f_delta.ndjson"))
-    assert found[f"output:{urn('hive', 'dl.customers')}"]["version"] == "1"
+    written = found[f"output:{urn('hive', 'dl.customers')}"]
+    assert (written["version"], written["earlier"]) == ("1", "0")
     assert found[f"input:{urn('hive', 'dl.customers')}"]["version"].startswith("0")
 
 
@@ -75,6 +76,12 @@ def test_reads_have_the_version_of_the_start_and_writes_that_of_the_end(version_
     )
     found = uses(events)
     assert (found[f"input:{TABLE}"]["version"], found[f"output:{TABLE}"]["version"]) == ("10", "11")
+
+
+def test_a_read_without_a_version_beside_others_is_marked() -> None:
+    both = [query(inputs=[table(version)], outputs=[file("/z")], run_id=run_id) for version, run_id in
+            (("10", OTHER_QUERY), ("", "01900000-0000-7000-8000-000000000003"))]  # fmt: skip
+    assert uses(whole_application(*both))[f"input:{TABLE}"]["version"] == "10, ?"
 
 
 def test_a_snapshot_that_no_event_names_exactly_stays_rounded() -> None:
@@ -89,7 +96,7 @@ def test_counts_are_the_largest_read_and_the_sum_of_writes() -> None:
     found = uses(whole_application(first, second))
     written_at = {"version": "2026-01-01T00:00:05Z", "inferred": True}
     assert found == {
-        f"input:{TABLE}": {"rows": 8, "bytes": 7},
+        f"input:{TABLE}": {"rows": 8, "bytes": 7, "scans": [[3, 7], [8, 7]]},
         f"output:{urn('file', '/z')}": {**written_at, "rows": 8, "bytes": 18},
     }
 

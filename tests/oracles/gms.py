@@ -27,6 +27,7 @@ Proposal = dict[str, Any]
 _REST_LI_HEADERS = {"X-RestLi-Protocol-Version": "2.0.0"}
 _ENTITY_PATH = "/openapi/v3/entity/"
 _OPENLINEAGE_PATH = "/openapi/openlineage/api/v1/lineage"
+_RUN_ASPECTS = ("Input", "Output", "Relationships", "Properties")
 _OPEN_TO_EVERYONE = ("/config", "/health")
 _CONFIG: Mapping[str, Any] = {
     "noCode": "true",
@@ -208,19 +209,23 @@ class GmsStandIn(AnsweringServer):
         if aspect_name == "dataJobInputOutput" and found:
             return stored_edges(found)[urn].aspect()
         upserts = [each for each in found if each["changeType"] == "UPSERT"]
-        value: dict[str, Any] | None = json.loads(upserts[-1]["aspect"]["value"]) if upserts else None
-        return value
+        values: list[dict[str, Any]] = [json.loads(each["aspect"]["value"]) for each in upserts]
+        if values and "timestampMillis" in values[0]:  # a time series
+            return max(values, key=lambda value: value["timestampMillis"])
+        return values[-1] if values else None
 
     def _batch(self, content: Any) -> Iterable[dict[str, Any]]:
         for wanted in content:
             urn = wanted["urn"]
             held = {name: self._held(urn, name) for name in wanted if name != "urn"}
-            yield {"urn": urn, **{name: {"value": value} for name, value in held.items() if value is not None}}
+            aspects = {name: {"value": value} for name, value in held.items() if value is not None}
+            if aspects:
+                yield {"urn": urn, **aspects}
 
     def _graphql(self, content: Any) -> Answer:
-        """Answer ``scrollAcrossEntities`` with datasets, ``scrollAcrossLineage`` with the neighbours of a job."""
+        """Answer ``scrollAcrossEntities``, and ``scrollAcrossLineage`` with the neighbours of a job."""
         if "scrollAcrossEntities(" in content.get("query", ""):
-            return self._datasets(content["variables"])
+            return self._search(content["variables"])
         wanted = content.get("variables", {}).get("input", {})
         if "scrollAcrossLineage(input: $input)" not in content.get("query", ""):
             return Answer(200, {"errors": [{"message": "the stand-in knows scrollAcrossLineage alone"}]})
@@ -232,14 +237,40 @@ class GmsStandIn(AnsweringServer):
         ]
         return Answer(200, {"data": {"scrollAcrossLineage": {"nextScrollId": None, "searchResults": found}}})
 
-    def _datasets(self, variables: Any) -> Answer:
+    def _search(self, variables: Any) -> Answer:
+        kinds = {"DATASET": "dataset", "DATA_PROCESS_INSTANCE": "dataProcessInstance"}
+        wanted = {kinds[kind] for kind in variables["types"]}
         with self._lock:
-            urns = [*dict.fromkeys(each["entityUrn"] for each in self.stored if each["entityType"] == "dataset")]
+            urns = [*dict.fromkeys(each["entityUrn"] for each in self.stored if each["entityType"] in wanted)]
+        urns = [urn for urn in urns if self._is_found(urn, variables["orFilters"])]
         begin = int(variables["scrollId"] or 0)
         end = begin + variables["batchSize"]
         found = [{"entity": {"urn": urn}, "extraProperties": []} for urn in urns[begin:end]]
         page = {"nextScrollId": str(end) if end < len(urns) else None, "searchResults": found}
         return Answer(200, {"data": {"scrollAcrossEntities": page}})
+
+    def _is_found(self, urn: str, filters: Any) -> bool:
+        """Return whether a filter finds an entity by the fields that GMS indexes as keywords."""
+        kind = "dataProcessInstance"
+        aspects = {part: self._held(urn, f"{kind}{part}") or {} for part in _RUN_ASPECTS}
+        fields = {
+            "urn": [urn],
+            "removed": [str((self._held(urn, "status") or {}).get("removed", False)).lower()],
+            "inputs": aspects["Input"].get("inputs", []),
+            "outputs": aspects["Output"].get("outputs", []),
+            "parentInstance": [aspects["Relationships"].get("parentInstance")],
+            "customProperties": [
+                f"{key}={text}" for key, text in aspects["Properties"].get("customProperties", {}).items()
+            ],
+        }
+
+        def matches(rule: Any) -> bool:
+            found, values = fields[rule["field"]], rule["values"]
+            if rule.get("condition") == "CONTAIN":
+                return any(value in text for value in values for text in found)
+            return bool({*found} & {*values}) != bool(rule.get("negated"))
+
+        return any(all(map(matches, each["and"])) for each in filters)
 
     def _read(self, request: Request) -> Answer:
         url = urllib.parse.urlsplit(request.path)

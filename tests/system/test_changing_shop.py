@@ -9,7 +9,11 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.system.airflow_home import AirflowHome, DagTest, Json
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
+from tests.oracles.gms import GmsStandIn
+from tests.system.airflow_home import AirflowHome, DagTest, Json, sink_in
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -41,8 +45,9 @@ class Shop:
         tables = {task: parquet.read_table(self.folder / "lake" / task).to_pylist() for task in TASKS}
         return {task: sorted(map(repr, rows)) for task, rows in tables.items()}
 
-    def ask(self, *arguments: str) -> Json:
-        code, output = self._home.spark_datahub(*arguments, "--outbox", str(self.folder / "outbox"), "--json")
+    def ask(self, *arguments: str, outbox: str = "outbox", **environment: str) -> Json:
+        given = (*arguments, "--outbox", str(self.folder / outbox), "--json")
+        code, output = self._home.spark_datahub(*given, **environment)
         assert code == 0
         return dict(json.loads(output))
 
@@ -67,6 +72,20 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
     assert sorted(order) == ["buyers", "export", "partners", "report", "revenue"]
     assert order.index("export") < order.index("partners")
     assert order.index("revenue") < order.index("report")
+
+    # Another host knows the same by DataHub's runs.
+    (tmp_path / "empty").mkdir()
+    with GmsStandIn() as gms:
+        for name in ("first", "second"):
+            lines = sink_in(tmp_path / name).read_text().splitlines()
+            with RestSink(RestSettings(gms.url)) as sink:
+                assert (
+                    sink.deliver([Proposal.from_obj(json.loads(line)) for line in lines], Deadline.after(60)).problem
+                    is None
+                )
+        environment = {"AIRFLOW_CONN_GMS": json.dumps({"conn_type": "datahub-rest", "host": gms.url})}
+        held = shop.ask("impact", "lake/orders", "--connection", "gms", outbox="empty", **environment)
+    assert held == whole
 
     third = shop.runs("third", WITHOUT_VAT)
     assert not third.succeeded

@@ -17,6 +17,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, UNCOUNTED
 from airflow_provider_spark_datahub.conversion.events import iso_instant
+from airflow_provider_spark_datahub.conversion.runs.versions import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
@@ -28,9 +29,9 @@ MOST_COMPARED = 10
 _MOST_LINES = 5
 _MOST_COLUMNS, _MOST_PAIRS = 5_000, 20_000
 """Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB long."""
-_MOST_SCANS = MOST_VERSIONS = 20
-UNKNOWN_VERSION = "?"
+_MOST_SCANS = 20
 SOME_TASK = "some task"
+_SILENT, _STARTED_BY = "tasks_without_lineage_", "started_by:"
 _VERSIONS = {"processingEngineVersion": "Spark", "openlineageAdapterVersion": "the OpenLineage jar"}
 _PROPERTY_CHARS = 200
 _FACTOR = 2
@@ -80,6 +81,16 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
         places = self.scheme or other.scheme, self.instance or other.instance
         return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces, *places)
 
+    def add_to(self, uses: dict[str, Use], urn: str, *, is_read: bool) -> None:
+        """Add it to those of other jobs of an attempt. A read without a version, or without scans, may be of any."""
+        if (before := uses.get(urn)) is None:
+            uses[urn] = self
+            return
+        both = before.plus(self)
+        if is_read and bool(self.versions) != bool(before.versions):
+            both = structs.replace(both, versions=(*both.versions, UNKNOWN_VERSION))
+        uses[urn] = both if self.scans and before.scans else structs.replace(both, scans=())
+
 
 class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tasks without lineage around an attempt: nobody knows what they read and wrote.
@@ -92,8 +103,30 @@ class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     after: tuple[str, ...] = ()
     started: tuple[tuple[str, str, str], ...] = ()
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """They as properties of the task run in DataHub."""
+        named = {f"{_SILENT}{side}": ", ".join(getattr(self, side)) for side in ("before", "after")}
+        started = {self.started_by(dag_id, task_id): run_id for dag_id, run_id, task_id in self.started}
+        return {name: text for name, text in named.items() if text} | started
 
-NO_SILENT = SilentTasks()
+    @staticmethod
+    def started_by(dag_id: str, task_id: str) -> str:
+        """Return the name of the property of task runs that an asset event of a task without lineage started."""
+        return f"{_STARTED_BY}{dag_id}/{task_id}"
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> SilentTasks:
+        """Return them from :attr:`properties`."""
+        before, after = (
+            tuple(filter(None, properties.get(f"{_SILENT}{side}", "").split(", "))) for side in ("before", "after")
+        )
+        names = {
+            name.removeprefix(_STARTED_BY): run for name, run in properties.items() if name.startswith(_STARTED_BY)
+        }
+        return cls(
+            before, after, tuple((name.partition("/")[0], run, name.partition("/")[2]) for name, run in names.items())
+        )
 
 
 class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +151,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     hidden: tuple[str, ...] = ()
     code: dict[str, str] = {}
     logical_ms: _Ms | None = None
-    silent: SilentTasks = NO_SILENT
+    silent: SilentTasks = SilentTasks()
 
     def __post_init__(self) -> None:
         """Raise a ValueError if the edges of a record that was read are not between its datasets."""
@@ -154,7 +187,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
                     if "/" in dataset.name.name:
                         use = structs.replace(use, scheme=_scheme(dataset), instance=dataset.name.instance or "")
                     left -= len(use.columns)
-                    known[urn] = known[urn].plus(use) if urn in known else use
+                    use.add_to(known, urn, is_read=known is inputs)
             for operation in job.operations:
                 if operation.dataset in outputs:
                     at = Use(start_ms=operation.start_ms, end_ms=operation.time_ms)
@@ -179,8 +212,8 @@ def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:
     if use is None:
         return Use()
     rows, size, _ = use.amount
-    versions = tuple(use.written)[-MOST_VERSIONS:] or use.last_versions
-    if versions and (use.is_partial or not is_whole or len(use.versions) > MOST_VERSIONS):
+    versions = use.last_versions
+    if versions and not is_whole and UNKNOWN_VERSION not in versions:
         versions = (*versions, UNKNOWN_VERSION)
     known = dict(list(use.columns.items())[: max(0, columns)])
     scans = tuple((scan.rows, scan.size) for scan in use.scans) if is_whole and len(use.scans) <= _MOST_SCANS else ()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, Use, dataset_name
+from airflow_provider_spark_datahub.conversion.runs.versions import UNKNOWN_VERSION
 from airflow_provider_spark_datahub.printable import counted
 
 _SKEW_MS = 2_000
@@ -39,13 +40,13 @@ class Write(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Its last version; empty if it has none."""
-        return self.use.versions[-1] if self.use.versions else ""
+        """Its last known version; empty if it has none."""
+        return next((version for version in reversed(self.use.versions) if version != UNKNOWN_VERSION), "")
 
     @property
     def keys(self) -> set[str | int | float]:
-        """Its versions, for comparisons."""
-        return {_key(version) for version in self.use.versions}
+        """Its known versions, for comparisons."""
+        return {_key(version) for version in self.use.versions if version != UNKNOWN_VERSION}
 
 
 class ReachedInstance(msgspec.Struct, frozen=True):
@@ -120,7 +121,8 @@ class Records:
         self.readers: dict[str, list[Fingerprint]] = {}
         self.writes: dict[str, list[Write]] = {}
         self._after: dict[tuple[str, ...], list[Fingerprint]] = {}
-        for record in sorted(records, key=lambda record: (record.start_ms, record.end_ms)):
+        self._all = sorted(records, key=lambda record: (record.start_ms, record.end_ms))
+        for record in self._all:
             run = record.key.dag_id, record.key.run_id
             for step in (*((*run, task) for task in record.silent.before), *record.silent.started):
                 self._after.setdefault(step, []).append(record)
@@ -139,6 +141,15 @@ class Records:
                 for key in write.keys:
                     # OpenLineage may name the version before a write as its own.
                     self._versions.setdefault((urn, key), write)
+
+    def plus(self, held: Iterable[Fingerprint]) -> Records:
+        """Return these and those of DataHub, except of task runs whose attempts are all here: these say more."""
+        attempts: dict[Instance, set[int]] = {}
+        for record in self._all:
+            attempts.setdefault(_instance(record), set()).add(record.key.try_number)
+        every = ((record, set(range(1, record.key.try_number + 1))) for record in held)
+        new = (record for record, tries in every if not tries or not tries <= attempts.get(_instance(record), set()))
+        return Records([*self._all, *new])
 
     def version(self, urn: str, version: str) -> Write | None:
         """Return the first write that made a version; ``None`` if it is not known."""
@@ -161,13 +172,23 @@ class Records:
             other for other in self.writes.get(write.urn, ()) if other.use.replaces and other.start_ms > write.end_ms
         )
 
+    def named(self, name: str) -> list[str]:
+        """Return the datasets with a name. :param name: its URN, its name, or the end of its name."""
+        return [urn for urn in self.writes | self.readers if self.is_named(urn, name)]
+
+    @staticmethod
+    def is_named(urn: str, name: str) -> bool:
+        """Return whether a dataset has a name, or a name with this end."""
+        full = dataset_name(urn)
+        return name in (urn, full) or full.endswith((f".{name}", f"/{name}"))
+
     def writes_of(self, name: str, version: str | None = None, since_ms: int | None = None) -> list[Write]:
         """Return the writes of a dataset: of a version, or since a time, or the last one.
 
-        :param name: its URN, its name, or the end of its name.
+        :param name: as in :meth:`named`.
         :raises UnknownWriteError: if there is none, or several datasets have this name.
         """
-        urns = [urn for urn in self.writes | self.readers if _is_named(urn, name)]
+        urns = self.named(name)
         if len(urns) != 1:
             found = f"are {', '.join(sorted(urns)[:5])}" if urns else "is none"
             raise UnknownWriteError(f"want one dataset with the name {name}, there {found}")
@@ -331,7 +352,8 @@ def _by_version(version: str, known: Write | None, write: Write) -> _Seen | None
     if known is not None:
         # A later version holds what earlier ones held, unless it was replaced.
         return _Seen.EARLIER if known.end_ms + _SKEW_MS < write.start_ms else _Seen.INFERRED
-    count, counts = _key(version), [key for key in write.keys if isinstance(key, int)]
+    count, is_whole = _key(version), UNKNOWN_VERSION not in write.use.versions
+    counts = [key for key in write.keys if isinstance(key, int) and is_whole]
     return _Seen.EARLIER if isinstance(count, int) and counts and count < min(counts) else None
 
 
@@ -368,8 +390,3 @@ def _key(version: str) -> str | int | float:
         return int(version) if len(version) <= _MOST_DELTA_DIGITS else float(version)
     except ValueError:
         return version
-
-
-def _is_named(urn: str, name: str) -> bool:
-    full = dataset_name(urn)
-    return name in (urn, full) or full.endswith((f".{name}", f"/{name}"))

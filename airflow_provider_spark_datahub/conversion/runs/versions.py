@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.runs.lineage import LISTINGS, Lin
 
 _MOST_DATASETS = 500
 """Most datasets of a run that are described, lest its properties grow too long for DataHub."""
+UNKNOWN_VERSION = "?"
 
 
 class JobUse(msgspec.Struct, gc=False):
@@ -60,18 +61,28 @@ class JobUse(msgspec.Struct, gc=False):
 
     @property
     def last_versions(self) -> tuple[str, ...]:
-        """The last versions that were used."""
-        return tuple(self.versions)[-MOST_VERSIONS:]
+        """The last versions that it read, or all that it wrote; :data:`UNKNOWN_VERSION` stands for others."""
+        versions = tuple(self.written or self.versions)
+        is_whole = len(versions) <= MOST_VERSIONS and not (versions and self.is_partial)
+        return versions if is_whole else (*versions[-MOST_VERSIONS:], UNKNOWN_VERSION)
 
-    def text(self) -> str:
+    def text(self, *, is_whole: bool = True) -> str:
         """Return the use as JSON; empty if no more than the schema is known.
 
         The time of the write stands in for a version that is not known.
+
+        :param is_whole: False if some queries are forgotten.
         """
         rows, size, _ = self.amount
-        parts: dict[str, Any] = {"version": ", ".join(self.last_versions) or None, "rows": rows, "bytes": size}
+        versions = self.last_versions if is_whole or not self.versions else (*self.last_versions, UNKNOWN_VERSION)
+        last = tuple(self.versions)[-1:] if self.written else versions
+        parts: dict[str, Any] = {"version": ", ".join(last) or None, "rows": rows, "bytes": size}
         if self.written_ms is not None and not self.versions:
             parts |= {"version": iso_instant(self.written_ms), "inferred": True}
+        parts["earlier"] = ", ".join(version for version in versions if version not in last) or None
+        scans = [(scan.rows, scan.size) for scan in self.scans]
+        are_counted = is_whole and 0 < len(scans) <= MOST_VERSIONS and all(size is not None for _, size in scans)
+        parts |= {"scans": scans if are_counted else None, "replaces": self.replaces or None}
         known: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
         return json.dumps(known | {"schema": _schema_hash(self.schema)} if self.schema else known) if known else ""
 
@@ -132,10 +143,14 @@ class DatasetUses:
             # OpenLineage's report rounds a snapshot's id to 16 digits.
             yield self._exact.get(float(snapshot), str(snapshot))
 
-    def properties(self) -> dict[str, str]:
-        """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as JSON."""
+    def properties(self, *, is_whole: bool = True) -> dict[str, str]:
+        """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as JSON.
+
+        :param is_whole: see :meth:`JobUse.text`.
+        """
         kinds = (("input", self.reads), ("output", self.writes))
-        texts = ((f"{kind}:{urn}", use.text()) for kind, uses in kinds for urn, use in sorted(uses.items()))
+        items = ((f"{kind}:{urn}", use) for kind, uses in kinds for urn, use in sorted(uses.items()))
+        texts = ((name, use.text(is_whole=is_whole)) for name, use in items)
         return dict(islice((each for each in texts if each[1]), _MOST_DATASETS))
 
     def empty_reads(self) -> tuple[str, ...]:

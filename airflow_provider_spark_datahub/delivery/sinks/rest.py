@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
@@ -17,7 +16,6 @@ from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset
     from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 
 _GMS_PORT, _WEB_PORT = 8080, 9002
@@ -48,6 +46,11 @@ class RestSink(BatchSink):
     def __init__(self, settings: RestSettings, *, backoff: Backoff | None = None) -> None:
         super().__init__(backoff, settings.retry_max_times)
         self._settings = settings
+
+    @property
+    def settings(self) -> RestSettings:
+        """Settings of the connection, for reading."""
+        return self._settings
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch, without aspects that GMS cannot read, or could not read back from its database."""
@@ -113,15 +116,6 @@ class RestSink(BatchSink):
         found = "does not have it" if held is None else f"has another content: {shorten(str(held))}"
         advice = "is another GMS, or an outdated replica of its database, behind this address?"
         return CheckResult("reading", CheckStatus.BAD, f"DataHub acknowledged {what}, and {found}", advice)
-
-    def datasets(self) -> Iterator[HeldDataset]:
-        """Yield the datasets that DataHub has.
-
-        :raises SinkSettingsError: if DataHub does not answer as it should.
-        """
-        from airflow_provider_spark_datahub.delivery.sinks.rest_datasets import read_datasets
-
-        return read_datasets(self._settings)
 
     def open_client(self, deadline: Deadline) -> GmsClient:
         """Return a client of GMS."""

@@ -6,6 +6,7 @@ It imports that client; import this module only to read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
@@ -30,8 +31,7 @@ def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
 
     :raises SinkSettingsError: if DataHub does not answer as it should.
     """
-    try:
-        graph = call_library(lambda: DataHubGraph(_config(settings)))
+    with opened_graph(settings) as graph:
         urns = iter(call_library(lambda: list(graph.get_urns_by_filter(entity_types=["dataset"], batch_size=5000))))
         while batch := list(islice(urns, _BATCH)):
             found = call_library(partial(graph.get_entities, "dataset", batch, [*_ASPECTS, _INSTANCE]))
@@ -44,6 +44,13 @@ def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
                 custom = properties.customProperties if isinstance(properties, DatasetPropertiesClass) else {}
                 location = next((custom[name] for name in _LOCATIONS if custom.get(name)), "")
                 yield HeldDataset(urn, not aspects, location, instance.rpartition(",")[2].removesuffix(")"))
+
+
+@contextmanager
+def opened_graph(settings: RestSettings) -> Iterator[DataHubGraph]:
+    """Open acryl-datahub's client. :raises SinkSettingsError: for an error of the library inside the block."""
+    try:
+        yield call_library(lambda: DataHubGraph(_config(settings)))
     except LibraryError as error:
         raise SinkSettingsError(settings.redact(f"DataHub at {settings.server} cannot be read: {error}")) from None
 
