@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, UNCOUNTED, Diagnostics
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
@@ -101,7 +101,7 @@ class Conversion:
 
 def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    rows, sizes = ([operation.statistics[index] for operation in operations] for index in (0, 1))
+    amount = reduce(OutputStatistics.plus, (operation.statistics for operation in operations), NOT_COUNTED)
     fields = [(field["fieldPath"], field["nativeDataType"]) for field in (dataset.schema or {}).get("fields", ())]
     return WrittenDataset(
         urn=urn,
@@ -109,16 +109,11 @@ def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> Writ
         name=dataset.name.name,
         env=dataset.name.env,
         run_urn=job.run_urn,
-        rows=_sum(rows),
-        size=_sum(sizes),
+        rows=amount.rows,
+        size=amount.size,
         schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16] if fields else None,
         partitions=tuple(dict.fromkeys(partition for operation in operations for partition in operation.partitions)),
     )
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 _Merged = tuple[list[Application], Mapping[DatasetId, DatasetId]]

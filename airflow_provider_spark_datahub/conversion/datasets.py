@@ -391,6 +391,11 @@ def parent_folders(path: str) -> Iterator[str]:
         end = path.rfind("/", 0, end)
 
 
+def folders_around(dataset: DatasetId) -> Iterator[DatasetId]:
+    """Yield the folders around the path of a dataset, the innermost first, without a slash at their ends."""
+    return (DatasetId(dataset.namespace, folder) for folder in parent_folders(dataset.name))
+
+
 def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
     """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
 

@@ -426,10 +426,10 @@ def with_columns_of_statements(
         filled.append(run)
         if run.run_id not in lacking:
             continue
-        is_gap = run.inputs and any(state.schema and not direct_columns(state) for _, state in run.written)
+        is_gap = run.inputs and any(state.schema and not state.direct_columns for _, state in run.written)
         if not is_gap and not names.may_resolve(run.sql):
             continue
-        wanted = None if is_gap else {column for _, state in run.written for column in _missing(state)}
+        wanted = None if is_gap else {column for _, state in run.written for column in state.missing_columns}
         try:
             filled[-1] = _filled(run, names, steps, wanted)
         except StatementError as error:
@@ -448,23 +448,13 @@ def _may_add_columns(run: RunState) -> bool:
     if run.failure or run.flow.orchestrator not in _DIALECTS:
         return False
     fits = _INSERT_OR_CREATE.search(run.sql) and _SELECT.search(run.sql)
-    return fits is not None and any(_missing(state) for _, state in run.written)
+    return fits is not None and any(state.missing_columns for _, state in run.written)
 
 
 def short_statement(statement: str, length: int = 80) -> str:
     """Return the beginning of a statement on one line, without secrets. The length is in characters."""
     words = statement.split(maxsplit=length + LONGEST_LOGIN)
     return redacted_beginning(" ".join(words), length)
-
-
-def direct_columns(state: DatasetState) -> frozenset[str]:
-    """Return the columns of an output that have a direct transformation."""
-    return state.columns.direct if state.columns is not None else frozenset()
-
-
-def _missing(state: DatasetState) -> list[str]:
-    known = direct_columns(state)
-    return [column for column in field_names(state.schema) if column not in known]
 
 
 def _filled(run: RunState, names: _Names, steps: Steps, wanted: Collection[str] | None) -> RunState:
@@ -475,7 +465,7 @@ def _filled(run: RunState, names: _Names, steps: Steps, wanted: Collection[str] 
         if names.same(dataset, target.dataset):
             edges = [
                 ColumnEdge((column,), upstreams, PARSED_SQL, _CONFIDENCE)
-                for column in _missing(state)
+                for column in state.missing_columns
                 if (upstreams := sources.get(column, ()))
             ]
             known = state.columns or DatasetColumns.of((), run.sql)

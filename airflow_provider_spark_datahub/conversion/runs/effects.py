@@ -21,8 +21,8 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetNamer,
+    folders_around,
     have_own_names,
-    parent_folders,
     without_partition_folders,
 )
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
@@ -592,9 +592,8 @@ def _with_model_folders(application: Application) -> Application:
         return application
 
     def named(dataset: DatasetId) -> DatasetId:
-        for folder in parent_folders(dataset.name):
-            model = dataset._replace(name=folder)
-            if model in models and dataset.name[len(folder) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
+        for model in folders_around(dataset):
+            if model in models and dataset.name[len(model.name) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
                 return model
         return dataset
 
@@ -695,5 +694,4 @@ def _own_names(listed: Mapping[DatasetId, DatasetId], run: RunState) -> dict[Dat
 
 def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:
     """Return the innermost of the folders, by namespace and path without a last slash, around a dataset's path."""
-    around = ((dataset.namespace, path) for path in parent_folders(dataset.name))
-    return next((folders[key] for key in around if key in folders), None)
+    return next((folders[around] for around in folders_around(dataset) if around in folders), None)

@@ -124,6 +124,17 @@ class DatasetState(msgspec.Struct, gc=False):
         return self.columns.inputs if self.columns is not None else ()
 
     @property
+    def direct_columns(self) -> frozenset[str]:
+        """Columns that have a direct transformation in the column lineage."""
+        return self.columns.direct if self.columns is not None else frozenset()
+
+    @property
+    def missing_columns(self) -> list[str]:
+        """Names of the fields in the schema that have none, in their order."""
+        known = self.direct_columns
+        return [column for column in field_names(self.schema) if column not in known]
+
+    @property
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
         return _lower_names(self.schema)

@@ -19,12 +19,8 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import FineGrainedLineages, fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.columns.sql import (
-    direct_columns,
-    short_statement,
-    with_columns_of_statements,
-)
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, parent_folders
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement, with_columns_of_statements
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LEFT_OUT,
     MAX_LISTED,
@@ -503,8 +499,7 @@ class _Edges:
         )
         for (kind, edges), named in zip(kinds, planned, strict=True):
             for urn, dataset in self._by_name(named).items():
-                folders = ((dataset.namespace, folder) for folder in parent_folders(dataset.name))
-                if urn not in edges and dataset not in known and around.isdisjoint(folders):
+                if urn not in edges and dataset not in known and around.isdisjoint(folders_around(dataset)):
                     number, description = named[dataset]
                     statement = short_statement(description)
                     yield RejectedEdge(urn, kind, f"execution {number}", statement, *_ONLY_PLANNED)
@@ -527,7 +522,7 @@ class _Edges:
         reads = {run.run_id: not run.inputs.keys() <= phantoms for run, _ in self._written}
         for urn, writes in in_time(sorted(by_output.items())):
             has_inputs = any(reads[run.run_id] or not phantoms.issuperset(state.column_inputs) for run, state in writes)
-            if has_inputs and not (with_columns and not any(direct_columns(state) for _, state in writes)):
+            if has_inputs and not (with_columns and not any(state.direct_columns for _, state in writes)):
                 continue
             query = _query(writes[-1][0])
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
@@ -590,7 +585,7 @@ class _Edges:
             for dataset in run.inputs
             if run.start_ms < first_write_ms.get(dataset, 0)
         }
-        around = {(dataset.namespace, folder) for dataset in touched for folder in parent_folders(dataset.name)}
+        around = set(chain.from_iterable(map(folders_around, touched)))
         return {
             dataset
             for dataset in listed - by_queries - before
@@ -631,7 +626,7 @@ class _Edges:
     def _is_file(self, dataset: JobDataset) -> bool:
         """Return whether it is a file or folder that only its writers describe, and no part of a table."""
         is_path, tables = self._namer.is_whole_path, self._catalogued
-        return all(is_path(name) and tables.isdisjoint(_around(name)) for name in dataset.ids)
+        return all(is_path(name) and tables.isdisjoint((name, *folders_around(name))) for name in dataset.ids)
 
     @cached_property
     def _catalogued(self) -> set[DatasetId]:
@@ -650,11 +645,6 @@ class _Edges:
         if schema is not None:
             self._fields += len(schema["fields"])
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
-
-
-def _around(dataset: DatasetId) -> Iterator[DatasetId]:
-    """Yield a path and the folders around it."""
-    yield from (dataset._replace(name=name) for name in (dataset.name, *parent_folders(dataset.name)))
 
 
 def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:

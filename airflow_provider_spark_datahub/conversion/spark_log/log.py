@@ -124,9 +124,14 @@ class SqlExecution:
     rdd_paths: dict[str, None] = field(default_factory=dict)
 
     @property
-    def failed(self) -> bool:
-        """Return whether it ended with an error."""
-        return bool(self.failure)
+    def ended_well(self) -> bool:
+        """Return whether it ended, without an error."""
+        return self.end_ms is not None and not self.failure
+
+    def has_in_tree(self, pattern: re.Pattern[str]) -> bool:
+        """Return whether the tree of its plan has the pattern."""
+        # "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
+        return pattern.search(self.plan.partition("\n\n\n")[0]) is not None
 
     @property
     def moments(self) -> set[Moment]:
@@ -250,34 +255,29 @@ class LoggedApplication:
         Commands that write through another execution, such as Delta's, have an inner execution whenever they write. If
         several executions have a run's times, they must agree that it did nothing.
         """
-        failed: set[str] = set()
-        single: set[str] = set()
-        idle: set[str] = set()
-        busy: set[str] = set()
-        idle_roots = self.idle_roots()
-        busy_roots = {execution.root_id for execution in self.executions.values() if execution.worked}
+        idle = self.idle_roots()
+        busy = {execution.root_id for execution in self.executions.values() if execution.worked}
         executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
-        with_parts = {execution.root_id for execution in executions if execution.root_id != execution.id}
+        outer = {execution.root_id for execution in executions if execution.root_id != execution.id}
         by_end: dict[int | None, list[SqlExecution]] = {}
         for execution in executions:
             by_end.setdefault(execution.end_ms, []).append(execution)
-        for run in runs:
-            if not run.ended:
-                continue
-            own = [
-                execution
-                for execution in by_end.get(run.end_ms, ())
-                if not run.started or execution.start_ms == run.start_ms
-            ]
-            if own and all(execution.failed for execution in own):
-                failed.add(run.run_id)
-            if own and all(execution.root_id == execution.id and execution.id not in with_parts for execution in own):
-                single.add(run.run_id)
-            if own and all(execution.root_id in idle_roots for execution in own):
-                idle.add(run.run_id)
-            if any(execution.root_id in busy_roots for execution in own):
-                busy.add(run.run_id)
-        return failed, single, idle, busy
+        own = {
+            run.run_id: [one for one in by_end.get(run.end_ms, ()) if not run.started or one.start_ms == run.start_ms]
+            for run in runs
+            if run.ended
+        }
+        matched = {run_id: found for run_id, found in own.items() if found}
+        return (
+            {run_id for run_id, found in matched.items() if all(one.failure for one in found)},
+            {
+                run_id
+                for run_id, found in matched.items()
+                if all(outer.isdisjoint((one.id, one.root_id)) for one in found)
+            },
+            {run_id for run_id, found in matched.items() if all(one.root_id in idle for one in found)},
+            {run_id for run_id, found in matched.items() if any(one.root_id in busy for one in found)},
+        )
 
     def idle_roots(self) -> set[int]:
         """Return the outermost executions that ended well, without the Spark job that their command always runs.
@@ -290,7 +290,7 @@ class LoggedApplication:
             parts[0].root_id
             for parts in self.root_executions(with_micro_batches=False)
             if any(_RUNS_A_JOB.search(part.plan) for part in parts)
-            and not any(part.worked or part.failed or part.end_ms is None for part in parts)
+            and all(part.ended_well and not part.worked for part in parts)
         }
 
 

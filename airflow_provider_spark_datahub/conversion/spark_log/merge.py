@@ -15,16 +15,14 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetNamer,
     Symlinks,
-    parent_folders,
+    folders_around,
     table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
-from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.effects import renamed, with_effects, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.fold import (
@@ -74,8 +72,6 @@ _NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(
 # Reported queries whose columns events may lack in part: see section 8.4.
 _SHOWS_MORE = re.compile(rf"{MERGE}|{MERGE_ROWS}|{SPLITS.pattern}")
 _REASON = "it wrote data, but OpenLineage sent no event for it"
-# "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
-_END_OF_TREE = "\n\n\n"
 
 
 class MergedLogs(NamedTuple):
@@ -159,9 +155,7 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
 
 def _wrote_data(execution: SqlExecution) -> bool:
     """Return whether it ended well, is not a micro-batch, and has a plan that writes data."""
-    if execution.query_run_id or execution.failed or execution.end_ms is None:
-        return False
-    return bool(_WRITES.search(execution.plan.partition(_END_OF_TREE)[0]))
+    return execution.ended_well and not execution.query_run_id and execution.has_in_tree(_WRITES)
 
 
 class _Merge:
@@ -222,7 +216,7 @@ class _Merge:
         return replace(self._application, runs=merged, execution_counts=counts, planned=self._planned)
 
     def _note_planned(self, parts: Sequence[SqlExecution]) -> None:
-        if any(part.failed or part.end_ms is None for part in parts):
+        if not all(part.ended_well for part in parts):
             return
         planned = self._planned.setdefault(parts[0].query_run_id, PlannedDatasets({}, {}))
         for datasets, known in zip(PlanDatasets.of(part.plan for part in parts), planned, strict=True):
@@ -259,7 +253,7 @@ class _Merge:
         if not (is_silent or shows_more or any(map(_lacks_columns, runs.values()))):
             return
         found = self._columns_of(parts)
-        if not is_silent or any(part.failed or part.end_ms is None for part in parts):
+        if not (is_silent and all(part.ended_well for part in parts)):
             of_rows = any(CHECKPOINT in part.plan for part in parts)
             self._by_id |= self._with_columns(runs, found, of_rows=of_rows)
         elif (run := self._logged_run(parts, found)) is not None and run.outputs:
@@ -365,13 +359,7 @@ class _ReadsOfDriver:
     @staticmethod
     def is_one(parts: Sequence[SqlExecution]) -> bool:
         """Return whether an execution ended well, is not a micro-batch, and neither wrote data nor ran a command."""
-        return not any(
-            part.query_run_id
-            or part.failed
-            or part.end_ms is None
-            or _NO_READS.search(part.plan.partition(_END_OF_TREE)[0])
-            for part in parts
-        )
+        return all(part.ended_well and not part.query_run_id and not part.has_in_tree(_NO_READS) for part in parts)
 
     def new_of(self, run: RunState) -> RunState | None:
         """Return the run with the datasets that no earlier query read; ``None`` if there are none."""
@@ -380,7 +368,7 @@ class _ReadsOfDriver:
             for dataset, state in run.inputs.items()
             if dataset not in self._known
             and (run.start_ms or 0) < self._first_write_ms.get(dataset, LATEST_MS)
-            and self._named.isdisjoint((dataset.namespace, folder) for folder in parent_folders(dataset.name))
+            and self._named.isdisjoint(folders_around(dataset))
         }
         self._known |= inputs.keys()
         return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
@@ -411,10 +399,7 @@ def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
 
 def _lacks_columns(run: RunState) -> bool:
     """Return whether a column of an output has no direct column lineage, as far as schemas are known."""
-    return any(
-        state.schema is None or not direct_columns(state).issuperset(field_names(state.schema))
-        for _, state in run.written
-    )
+    return any(state.schema is None or state.missing_columns for _, state in run.written)
 
 
 # -- unreported tables

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.datasets import have_own_names
+from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 
@@ -97,7 +98,6 @@ _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
 _CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
 _CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
-_CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
@@ -212,7 +212,7 @@ def queries_with_parts(plan: str) -> Iterator[str]:
 def columns_of_files(node: Node) -> frozenset[str]:
     """Return the names of columns that the node may give of the files it reads, without the files having them."""
     if _CHANGES.match(node.head) or _CHANGED_FILES.search(node.body):
-        return _CHANGE_COLUMNS
+        return CHANGE_COLUMNS
     schema = _READ_SCHEMA.search(node.body)
     if schema is None:
         return frozenset()

@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     without_partition_folders,
 )
 from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id
+from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
@@ -35,8 +36,11 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     KAFKA,
     PlanDataset,
     PlanDatasets,
+    columns_of_files,
     place_of,
+    sources_of,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _DATES = (
@@ -59,13 +63,6 @@ _DELTA_FILES = re.compile(
 _DELTA_PROVIDER = re.compile(r"\bDeltaCatalog@\w+, (?P<created>[\w.]+), ")
 _BEFORE_A_PATH = re.compile(r"[\s,\[(=]")
 _LONGEST_PATH = 4096
-# A scan of a Delta table's changes: from Delta's table functions and readers, or from the files of a stream.
-_CHANGED_FILES = re.compile(
-    r"(?:Scan DeltaCDFRelation\([^,]{0,200}?\bSnapshot\(path="
-    r"|^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex ?\[)"
-    r"(?P<path>[^,\]\n]+?)(?:/_delta_log)?[,\]]",
-    re.MULTILINE,
-)
 _CATALOG = "spark.sql.catalog."
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
@@ -345,7 +342,8 @@ class FilesOfRdds:
 def change_feeds(logged: LoggedApplication) -> set[DatasetId]:
     """Return the Delta tables whose changes an application reads."""
     plans = [execution.plan for execution in logged.executions.values() if "_change_type" in execution.plan]
-    return {dataset_of(path, logged.default_fs) for plan in plans for path in _CHANGED_FILES.findall(plan)}
+    scans = (node for plan in plans for node in Plan.of(plan).nodes if columns_of_files(node) == CHANGE_COLUMNS)
+    return {dataset_of(one.path, logged.default_fs) for node in scans for one in sources_of(node) if one.path}
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:

@@ -21,7 +21,6 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     StatementError,
     Steps,
     columns_of_query,
-    direct_columns,
     short_statement,
     tables_of_query,
 )
@@ -118,7 +117,7 @@ class ReportedColumns:
         for output in outputs if exact else ():
             if output.state.columns is not None:
                 output.state = structs.replace(output.state, columns=output.state.columns.without(exact))
-        known = {column.lower() for output in outputs for column in direct_columns(output.state)}
+        known = {column.lower() for output in outputs for column in output.state.direct_columns}
         is_new = self._is_new(sink, found, [output.state for output in outputs])
         for output in outputs:
             queries = self._of_databases(written, output.read_tables)

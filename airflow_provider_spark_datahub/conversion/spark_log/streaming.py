@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -20,8 +21,8 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     DatasetColumns,
 )
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES
-from airflow_provider_spark_datahub.conversion.columns.sql import direct_columns, short_statement
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, is_parent_folder, parent_folders
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, folders_around, is_parent_folder
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -242,17 +243,13 @@ def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query])
     """Attribute RDD jobs that only list or sample a query's sources to the query: they are not reads (Deviation 5)."""
     of_batch = {dataset for run in rest if run.job_type != RDD_JOB for dataset in (*run.inputs, *run.outputs)}
     listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
-    around = _folders_around(of_batch)
+    around = set(chain.from_iterable(map(folders_around, of_batch)))
     listings = [run for run in listings if not _all_above(run.inputs, of_batch, around)]
     for query in queries.values() if listings else ():
         touched = {dataset for run in query.runs for dataset in (*run.inputs, *run.outputs)}
         touched.update(*query.datasets)
-        around = _folders_around(touched)
+        around = set(chain.from_iterable(map(folders_around, touched)))
         query.listings += [run for run in listings if _all_above(run.inputs, touched, around)]
-
-
-def _folders_around(touched: Iterable[DatasetId]) -> set[DatasetId]:
-    return {dataset._replace(name=folder) for dataset in touched for folder in parent_folders(dataset.name)}
 
 
 def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId], around: set[DatasetId]) -> bool:
@@ -397,10 +394,10 @@ def _runs_of_plans(query: _Query) -> Iterator[RunState]:
     _, sinks = query.datasets
     if query.application is None or len(sinks) != 1:
         return
-    known = {column for run in query.runs for _, state in run.written for column in direct_columns(state)}
+    known = {column for run in query.runs for _, state in run.written for column in state.direct_columns}
     plans, flow, run_id = PlanColumns(), query.application.runs[0].flow, query.streaming.run_id
     for parts in query.logged.root_executions():
-        if parts[0].query_run_id != run_id or parts[0].failed:
+        if parts[0].query_run_id != run_id or parts[0].failure:
             continue
         edges = [
             ColumnEdge((column,), upstreams, PARSED_PLAN)
