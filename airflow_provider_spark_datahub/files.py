@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+
+from airflow_provider_spark_datahub.batches import batches_of
 
 _ATTEMPTS = 20
 _FIRST_BYTES = 1_024
@@ -148,7 +150,7 @@ def write_durably(
     try:
         descriptor = _created(draft, access, sync=sync)
         try:
-            for chunk in _joined(chunks):
+            for chunk in map(b"".join, batches_of(chunks, len, _PIECE_BYTES)):
                 _write_all(descriptor, chunk)
             if sync:
                 os.fsync(descriptor)
@@ -164,19 +166,6 @@ def write_durably(
         # If the folder is gone, another process has taken the file already.
         with suppress(FileNotFoundError):
             sync_path(folder)
-
-
-def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in fewer pieces, each of them for one system call."""
-    pieces: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        pieces.append(chunk)
-        size += len(chunk)
-        if size >= _PIECE_BYTES:
-            yield b"".join(pieces)
-            pieces, size = [], 0
-    yield b"".join(pieces)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from airflow_provider_spark_datahub.backfill import plan
+from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.files import write_durably
@@ -159,7 +159,7 @@ class BackfillDelivery:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
             rest = plan.read_part(file, str(part), state.settled)
-            while batch := _batch(rest, min(_BATCH, self.rate.burst or _BATCH)):
+            for batch in batches_of(rest, len, _BATCH_CHARACTERS, min(_BATCH, self.rate.burst or _BATCH)):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self.rate.take(len(proposals))
                 if self._stop.is_set():
@@ -197,18 +197,6 @@ class BackfillDelivery:
         else:
             # Object stores write a whole object or none.
             file.write_bytes(b"".join(lines))
-
-
-def _batch(texts: Iterator[str], most: int) -> list[str]:
-    """Return the next texts: at most this many, and fewer if they are long."""
-    batch: list[str] = []
-    size = 0
-    for text in islice(texts, most):
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
-            break
-    return batch
 
 
 def _proposal(text: str, part: plan.ResultFolder, number: int) -> Proposal:

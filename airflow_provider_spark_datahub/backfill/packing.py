@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 
+from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import archive
 from airflow_provider_spark_datahub.gc_tuning import gc_slowed
 
@@ -43,16 +44,12 @@ def _batches_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa
 
     :param rows: values in the order of the schema.
     """
-    held: list[Sequence[Any]] = []
-    size = 0
-    for row in rows:
-        held.append(row)
-        size += _ROW_BYTES + sum(len(value) for value in row if type(value) is str or type(value) is bytes)
-        if size >= _BATCH_BYTES or len(held) >= _BATCH_ROWS:
-            yield _batch(held, schema)
-            held, size = [], 0
-    if held:
+    for held in batches_of(rows, _row_size, _BATCH_BYTES, _BATCH_ROWS):
         yield _batch(held, schema)
+
+
+def _row_size(row: Sequence[Any]) -> int:
+    return _ROW_BYTES + sum(len(value) for value in row if type(value) is str or type(value) is bytes)
 
 
 def as_step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema: pa.Schema) -> Step:
@@ -347,25 +344,10 @@ class VersionPacker:
         places, self._places, self._size = self._places, {}, 0
         in_order = sorted((zlib.crc32(place.encode()) % self._buckets, place) for place in places)
         for bucket, pairs in groupby(in_order, key=itemgetter(0)):
-            yield from _packed(bucket, chain.from_iterable(sorted(places.pop(place)) for _, place in pairs))
-
-
-def _packed(bucket: int, versions: Iterable[archive.AspectVersion]) -> Iterator[PackedVersions]:
-    together: list[archive.AspectVersion] = []
-    size = 0
-    for version in versions:
-        together.append(version)
-        size += _size_of(version)
-        if size >= _PACKED_BYTES:
-            yield _pack(bucket, together)
-            together, size = [], 0
-    if together:
-        yield _pack(bucket, together)
+            versions = chain.from_iterable(sorted(places.pop(place)) for _, place in pairs)
+            for together in batches_of(versions, _size_of, _PACKED_BYTES):
+                yield PackedVersions(bucket, *together[0][:4], *_version_packing.pack(together))
 
 
 def _size_of(version: archive.AspectVersion) -> int:
     return _VERSION_BYTES + len(version.content)
-
-
-def _pack(bucket: int, versions: list[archive.AspectVersion]) -> PackedVersions:
-    return PackedVersions(bucket, *versions[0][:4], *_version_packing.pack(versions))

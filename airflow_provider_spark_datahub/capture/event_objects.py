@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeVar
 
+from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
@@ -165,7 +166,7 @@ class _ObjectFollower(event_lines.Follower[T]):
             else:
                 events.append(name)
         events.sort(key=lambda name: _time_of(name) or 0)
-        for batch in _batches(events, sizes):
+        for batch in batches_of(events, sizes.__getitem__, _BATCH_BYTES, _BATCH_OBJECTS):
             self._check(stop)
             for name, content in zip(batch, self._store.read_all(batch), strict=True):
                 yield from self._event_of(name, content, stop, final=final)
@@ -197,20 +198,6 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name
-
-
-def _batches(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yield the names in their order, in parts that are bounded in number and bytes."""
-    batch: list[str] = []
-    size = 0
-    for name in names:
-        if batch and (len(batch) == _BATCH_OBJECTS or size + sizes[name] > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(name)
-        size += sizes[name]
-    if batch:
-        yield batch
 
 
 def open_object(store: ObjectStore, name: str) -> IO[Any]:

@@ -130,7 +130,7 @@ def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> 
 def test_long_proposals_are_handed_over_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposals = upserts(5)
     lengths = [len(proposal.to_json()) for proposal in proposals]
-    monkeypatch.setattr(delivery, "_BATCH_CHARACTERS", lengths[0] + 1)
+    monkeypatch.setattr(delivery, "_BATCH_CHARACTERS", 2 * max(lengths))
     sink = Receiver()
     assert deliver(write_parts(tmp_path, [proposals]), sink).complete == 1
     assert [len(batch) for batch in sink.batches] == [2, 2, 1]

@@ -13,7 +13,6 @@ import pytest
 
 from airflow_provider_spark_datahub.backfill import plan
 from airflow_provider_spark_datahub.backfill.spark_job import _HadoopFiles
-from airflow_provider_spark_datahub.conversion import SettingsError
 from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 from tests.cases import cases
 
@@ -45,21 +44,10 @@ def test_times_that_make_no_sense_are_refused(change: dict[str, str], message: s
         replace(PLAN, **change).archive_filter()  # type: ignore[arg-type]
 
 
-def test_the_error_names_a_wrong_option() -> None:
-    with pytest.raises(SettingsError, match="enviroment"):
-        replace(PLAN, options=({"enviroment": "DEV"},)).settings()
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": []}', PLAN.to_json().replace("parts", "pieces")])
 def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(plan.PlanError, match="not the plan of a backfill"):
         plan.BackfillPlan.from_json(text)
-
-
-def test_a_folder_belongs_to_one_plan() -> None:
-    PLAN.check_folder(replace(PLAN, dry_run=True).to_json())
-    with pytest.raises(plan.PlanError, match="another backfill"):
-        PLAN.check_folder(replace(PLAN, until=None).to_json())
 
 
 def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(
@@ -69,15 +57,6 @@ def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(
     assert plan.folder_uri("out") == f"file://{tmp_path}/out"
     assert plan.folder_uri("/out") == "file:///out"
     assert plan.folder_uri("s3a://bucket/out/") == "s3a://bucket/out"
-
-
-def test_the_command_as_a_list() -> None:
-    cluster = plan.Cluster("yarn", "cluster", {"spark.executor.memory": "4g", "spark.x": "a=b"}, "/opt/spark-submit")
-    assert cluster.command(PLAN, Path("/tmp/package.zip")) == [
-        *("/opt/spark-submit", "--master", "yarn", "--deploy-mode", "cluster", "--name", "spark-datahub backfill"),
-        *("--conf", "spark.executor.memory=4g", "--conf", "spark.x=a=b", "--py-files", "/tmp/package.zip"),
-        *(str(plan.SPARK_MAIN), PLAN.to_json()),
-    ]
 
 
 def test_spark_s_own_configuration_decides_the_rest() -> None:

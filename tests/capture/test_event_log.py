@@ -229,15 +229,6 @@ def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pyte
     assert "zstandard" in log.problems[0]
 
 
-def test_damaged_zstd_is_a_problem(tmp_path: Path) -> None:
-    (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START)) + b"no zstd at all")
-
-    log = EventLog(tmp_path)
-
-    assert set(names(log)) <= {"ApplicationStart"}
-    assert "damaged zstd file" in log.problems[0]
-
-
 def test_hostile_lines_are_skipped_and_the_others_are_read(tmp_path: Path) -> None:
     hostile = [
         b"not json\n",

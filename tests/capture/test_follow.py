@@ -93,13 +93,6 @@ def test_a_file_that_never_appears_is_missing(path: Path, follower: FileFollower
     assert str(path) in follower.report.sentence
 
 
-def test_a_file_that_cannot_be_read_is_reported_at_the_end(path: Path, follower: FileFollower[bytes]) -> None:
-    path.mkdir()
-    assert (new(follower), rest(follower)) == ([], [])
-    assert follower.report.outcome is Outcome.UNREADABLE
-    assert "is not a regular file (d" in follower.report.sentence
-
-
 def test_a_file_that_was_cut_is_read_again_and_reported(path: Path, follower: FileFollower[bytes]) -> None:
     append(path, START + b"\n" + START + b"\n")
     assert new(follower) == [START, START]
@@ -132,21 +125,6 @@ def test_a_stopped_reader_continues_where_it_stopped(path: Path, follower: FileF
     asked = iter([False, True])
     assert list(follower.new(lambda: next(asked))) == [START]
     assert rest(follower) == [COMPLETE]
-
-
-def test_the_deadline_ends_the_rest(path: Path, follower: FileFollower[bytes]) -> None:
-    append(path, START + b"\n" + COMPLETE + b"\n")
-    assert list(follower.rest(lambda: True)) == []
-    assert follower.report.outcome is Outcome.TIMED_OUT
-
-
-def test_bad_lines_are_reported_with_their_positions(path: Path, follower: FileFollower[bytes]) -> None:
-    append(path, START + b"\n")
-    new(follower)
-    append(path, b"no JSON\n")
-    new(follower)
-    (bad,) = follower.report.quarantined
-    assert (bad.source, bad.line, bad.offset) == (str(path), 2, len(START) + 1)
 
 
 def test_a_line_without_end_is_not_held_in_memory(path: Path) -> None:

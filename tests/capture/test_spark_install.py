@@ -80,12 +80,6 @@ def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
     assert base_properties(None, None) == {}
 
 
-def test_without_a_defaults_file_there_are_no_defaults(tmp_path: Path) -> None:
-    found = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(spark_at(tmp_path / "spark"))})
-    assert found is not None
-    assert found.defaults() == {}
-
-
 @cases("capture")
 def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, properties: dict[str, str]) -> None:
     path = tmp_path / "spark.conf"

@@ -67,10 +67,6 @@ def test_datahub_ingest_reads_the_array(tmp_path: Path) -> None:
     assert patch.aspect.contentType == "application/json-patch+json"
 
 
-def test_standard_input() -> None:
-    assert run("convert", "-", stdin=JOB.read_bytes()).stdout == run("convert", JOB).stdout
-
-
 def test_per_event() -> None:
     written = run("convert", JOB, "--per-event").stdout
     assert aspects(written).count("dataFlowInfo") == 23

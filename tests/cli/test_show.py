@@ -20,13 +20,6 @@ def proposals(tmp_path: Path) -> Path:
     return out
 
 
-def test_the_terminal_is_the_default(proposals: Path) -> None:
-    shown = run("show", proposals)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "a_csv_join_agg" in shown.stdout
-    assert "revenue_by_country" in shown.stdout
-
-
 def test_events_show_what_their_proposals_do(proposals: Path) -> None:
     of_events = json.loads(run("show", JOB, "--json").stdout)
     of_proposals = json.loads(run("show", proposals, "--json").stdout)

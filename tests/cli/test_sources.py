@@ -100,12 +100,6 @@ def test_of_many_problems_the_first_are_listed_and_the_rest_counted(tmp_path: Pa
     assert len(problems) == 21
 
 
-def test_a_file_that_is_missing_ends_the_command(tmp_path: Path) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        read_sources([tmp_path / "missing"], failed=2)
-    assert ended.value.exit_code == 2
-
-
 @pytest.mark.parametrize("text", [STATUS.to_json().encode(), JOB.read_bytes()])
 def test_standard_input(tmp_path: Path, text: bytes) -> None:
     path = written(tmp_path / "file", text)

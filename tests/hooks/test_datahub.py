@@ -46,15 +46,6 @@ def test_a_connection_from_a_uri_has_a_sink(connection: Any) -> None:
         assert "secret" not in found.describe()
 
 
-def test_rest_connection_writes_with_its_token(connection: Any) -> None:
-    proposal = Proposal("dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False})
-    with GmsStandIn("token") as gms:
-        connection("lineage", conn_type="datahub-rest", host=gms.url, password="token")
-        with sink_of("lineage") as sink:
-            delivery = sink.deliver([proposal], Deadline.after(20))
-        assert (delivery.delivered, delivery.stored, len(gms.stored)) == (1, True, 1)
-
-
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
 def test_a_connection_of_another_type_is_refused(connection: Any, conn_type: str) -> None:
     connection("lineage", conn_type=conn_type, host="x")

@@ -210,16 +210,6 @@ def test_a_query_whose_table_openlineage_does_not_name_is_the_reason(one: Try) -
     assert "append_data.ice_sales_orders" in report.sentence
 
 
-def test_a_folder_in_place_of_the_event_file_is_the_reason(one: Try) -> None:
-    path = one.job_writes("a_csv_join_agg")
-    path.unlink()
-    path.mkdir()
-    report = one.finish()
-    assert report.reason == f"the event file cannot be read ({path} is not a regular file (drwxr-xr-x))"
-    assert report.events_file == str(path)
-    assert report.is_complete
-
-
 def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     path = one.job_writes("a_csv_join_agg")
 

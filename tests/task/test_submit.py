@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.task import attempt
-from tests.capture.installations import executable, openlineage_jar
+from tests.capture.installations import executable
 from tests.capture.test_class_archive import Worker
 from tests.cases import cases
 from tests.patience import hanging_disk, not_outlasting
@@ -91,23 +91,6 @@ def test_a_transport_from_outside_spark_is_reported(one: Try) -> None:
 def test_a_parent_run_of_the_user_is_reported(one: Try) -> None:
     one.inject(Submission({"spark.openlineage.parentRunId": "01990000-0000-7000-8000-00000000000f"}))
     assert one.lineage.report.warnings == ["the job names an OpenLineage parent run of its own, which was kept"]
-
-
-def test_a_jar_of_the_wrong_scala_version_is_not_injected(one: Try, tmp_path: Path) -> None:
-    one.spark_submit()
-    openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar", "2.12")
-    with pytest.raises(InjectionError, match=r"is built for Scala 2\.12"):
-        one.inject()
-
-
-def test_a_transport_that_cannot_be_combined_with_ours_is_refused(one: Try) -> None:
-    with pytest.raises(InjectionError, match="OpenLineage refuses that"):
-        one.inject(Submission({"spark.openlineage.transport.url": "http://x"}))
-
-
-def test_a_relative_events_location_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InjectionError, match="is a relative path"):
-        Try(tmp_path, options={"events_location": Path("events")}).inject()
 
 
 def test_a_missing_properties_file_raises(one: Try) -> None:

@@ -15,10 +15,6 @@ def layer_of(layers: _Layers) -> dict[object, int]:
     return {place: number for number, layer in enumerate(layers.layers) for place in layer}
 
 
-def test_a_chain_has_a_layer_for_each_box() -> None:
-    assert _Layers.of("abc", [("b", "c"), ("a", "b")]).layers == (("a",), ("b",), ("c",))
-
-
 def test_a_link_over_several_layers_has_a_waypoint_in_each() -> None:
     layers = _Layers.of("abc", [("a", "b"), ("b", "c"), ("a", "c")])
     assert layers.chains["a", "c"] == ("a", _Waypoint("a", 1), "c")

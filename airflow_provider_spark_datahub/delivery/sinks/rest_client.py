@@ -41,6 +41,7 @@ import msgspec
 import requests
 from datahub._version import __package_name__, __version__
 
+from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
@@ -81,10 +82,8 @@ def _batch_bodies(
     :param largest: bytes of a body, exceeded only by a single larger proposal.
     """
     opening = b'{"async":"true","proposals":[' if is_async else b'{"async":"false","proposals":['
-    batch: list[bytes] = []
-    size = len(opening)
-    for proposal in proposals:
-        text = _encoded(
+    texts = (
+        _encoded(
             {
                 "entityType": proposal.entity_type,
                 "entityUrn": proposal.entity_urn,
@@ -94,12 +93,10 @@ def _batch_bodies(
                 "systemMetadata": system_metadata,
             }
         )
-        if batch and size + len(text) > largest:
-            yield opening + _SEPARATOR.join(batch) + b"]}"
-            batch, size = [], len(opening)
-        batch.append(text)
-        size += len(text) + len(_SEPARATOR)
-    if batch:
+        for proposal in proposals
+    )
+    between = len(_SEPARATOR)
+    for batch in batches_of(texts, lambda text: len(text) + between, largest - len(opening) + between):
         yield opening + _SEPARATOR.join(batch) + b"]}"
 
 
