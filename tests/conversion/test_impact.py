@@ -9,7 +9,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, SilentTasks, Use
-from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError
+from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError, _Spread
 from benchmarks.impact import outcomes
 
 ORDERS, RATES, OUT, REPORT = (
@@ -65,6 +65,26 @@ def test_every_instance_whose_output_changes_is_reached(seed: int, silent: int, 
     assert sum(len(one.reached) for one in found) < sum(one.found.downstream for one in found)
 
 
+@pytest.mark.parametrize("is_versioned", [True, False])
+def test_a_table_that_every_run_reads_and_writes_is_followed_once(
+    monkeypatch: pytest.MonkeyPatch, is_versioned: bool
+) -> None:
+    count, looks, look = 300, list[Any](), _Spread._seen
+
+    def seen(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return look(*arguments)
+
+    monkeypatch.setattr(_Spread, "_seen", seen)
+    uses = [of(str(hour)) if is_versioned else of() for hour in range(count + 1)]
+    known = Records([attempt(hour, "load", {ORDERS: uses[hour]}, {ORDERS: uses[hour + 1]}) for hour in range(count)])
+    found = known.impact(known.writes[ORDERS][150:151]).reached
+    assert [(one.run_id, one.inferred) for one in found] == [
+        (f"run{hour}", not is_versioned) for hour in range(151, count)
+    ]
+    assert len(looks) < 6 * count
+
+
 def test_versions_decide_who_read_a_write() -> None:
     writes = [attempt(hour, "build", {}, {ORDERS: of(version)}) for hour, version in enumerate((ONE, TWO))]
     early = attempt(3, "early", {ORDERS: of(ONE)}, {OUT: of()})
@@ -78,7 +98,7 @@ def test_versions_decide_who_read_a_write() -> None:
 def test_of_a_write_with_unknown_versions_a_lower_version_may_be_one() -> None:
     build = attempt(0, "build", {}, {ORDERS: of("5", "6", "?")})
     readers = [attempt(1, "lower", {ORDERS: of("4")}, {OUT: of()}), attempt(1, "last", {ORDERS: of("6")}, {OUT: of()})]
-    assert reached([build, *readers]) == ["lower.run1?", "last.run1"]
+    assert reached([build, *readers]) == ["last.run1", "lower.run1?"]
 
 
 def test_a_read_without_a_version_beside_another_job_s_may_be_of_any() -> None:

@@ -5,9 +5,11 @@ When in doubt, a task instance counts as reached.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -121,23 +123,31 @@ class Records:
         self.readers: dict[str, list[Fingerprint]] = {}
         self.writes: dict[str, list[Write]] = {}
         self._after: dict[tuple[str, ...], list[Fingerprint]] = {}
+        self._readers: dict[tuple[str, str | int | float], list[Fingerprint]] = {}
         self._all = sorted(records, key=lambda record: (record.start_ms, record.end_ms))
         for record in self._all:
             run = record.key.dag_id, record.key.run_id
             for step in (*((*run, task) for task in record.silent.before), *record.silent.started):
                 self._after.setdefault(step, []).append(record)
                 self._after.setdefault(step[:2], []).append(record)
-            for urn in record.inputs:
+            for urn, use in record.inputs.items():
                 self.readers.setdefault(urn, []).append(record)
+                for key in {_key(version) for version in use.versions}:
+                    self._readers.setdefault((urn, key), []).append(record)
             for urn, use in record.outputs.items():
                 start_ms, end_ms = use.start_ms or record.start_ms, use.end_ms or record.end_ms
                 self.writes.setdefault(urn, []).append(Write(urn, use, start_ms, end_ms, record))
         self._versions: dict[tuple[str, str | int | float], Write] = {}
         self._sizes: dict[tuple[str, int | None], list[Write]] = {}
+        self._replacing: dict[str, list[Write]] = {}
+        self._made: dict[tuple[str, int], list[Write]] = {}
         for urn, writes in self.writes.items():
             writes.sort(key=lambda write: write.end_ms)
             for write in writes:
                 self._sizes.setdefault((urn, write.use.size), []).append(write)
+                self._made.setdefault((urn, id(write.record)), []).append(write)
+                if write.use.replaces:
+                    self._replacing.setdefault(urn, []).append(write)
                 for key in write.keys:
                     # OpenLineage may name the version before a write as its own.
                     self._versions.setdefault((urn, key), write)
@@ -168,9 +178,24 @@ class Records:
 
     def replacing(self, write: Write) -> Iterator[Write]:
         """Yield the later writes that left nothing of a write."""
-        return (
-            other for other in self.writes.get(write.urn, ()) if other.use.replaces and other.start_ms > write.end_ms
-        )
+        return (other for other in self._replacing.get(write.urn, ()) if other.start_ms > write.end_ms)
+
+    def readers_of(self, write: Write) -> Iterator[Fingerprint]:
+        """Yield the attempts that read a version of a write."""
+        for key in write.keys:
+            yield from self._readers.get((write.urn, key), ())
+
+    def readers_in_time(self, urn: str) -> list[tuple[int, Fingerprint]]:
+        """Return the attempts that read a dataset, in the order of their ends: after what they read, by any clock."""
+        ends = []
+        for record in self.readers.get(urn, ()):
+            made = (self.version(urn, version) for version in record.inputs[urn].versions)
+            ends.append((max([record.end_ms, *(write.end_ms for write in made if write is not None)]), record))
+        return sorted(ends, key=itemgetter(0))
+
+    def made(self, record: Fingerprint, urn: str) -> list[Write]:
+        """Return the writes of a dataset by an attempt."""
+        return self._made[urn, id(record)]
 
     def named(self, name: str) -> list[str]:
         """Return the datasets with a name. :param name: its URN, its name, or the end of its name."""
@@ -220,7 +245,7 @@ class Records:
         return Impact(
             tuple(
                 ReachedInstance(*instance, place.logical_ms, place.how < _EXACT, place.how[1])
-                for instance, place in sorted(reached, key=lambda item: item[1].start_ms)
+                for instance, place in sorted(reached, key=lambda item: (item[1].start_ms, item[0]))
             ),
             len(others),
             len(other_columns),
@@ -230,7 +255,7 @@ class Records:
 
 _How = tuple[int, str]
 """How sure it is that something was reached, and through which task without lineage."""
-_EXACT, _BY_TIME = (2, ""), (1, "")
+_EXACT, _BY_TIME, _NOTHING = (2, ""), (1, ""), (-1, "")
 
 
 class _Place(NamedTuple):
@@ -250,6 +275,10 @@ class _Spread:
         self._queue: deque[tuple[Write, _Columns, _How]] = deque()
         self._outputs: dict[tuple[int, str, bool], tuple[_Columns, _How]] = {}
         self._before_silent: dict[int, Fingerprint] = {}
+        self._whole: dict[int, _How] = {}
+        """How it is known of attempts that all columns of all outputs are reached."""
+        self._open: dict[tuple[str, _How], list[tuple[int, Fingerprint]]] = {}
+        """Readers of a dataset about which such a write may say more."""
         self.reached: dict[Instance, _Place] = {}
         self.others: set[Instance] = set()
         self.other_columns: set[Instance] = set()
@@ -263,11 +292,23 @@ class _Spread:
         while self._queue or passed < len(self._before_silent):
             while self._queue:
                 write, columns, how = self._queue.popleft()
-                for reader in self._known.readers.get(write.urn, ()):
+                for reader in self._readers(write, how):
                     self._read(reader, write, columns, how)
             for record in [*self._before_silent.values()][passed:]:
                 passed += 1
                 self._pass_silent(record)
+
+    def _readers(self, write: Write, how: _How) -> Iterator[Fingerprint]:
+        """Yield the attempts that a write may reach, or may be surer to have reached."""
+        yield from self._known.readers_of(write)
+        # Without its version, they learn nothing more if all that they wrote is reached by the times already.
+        how = min(how, _BY_TIME)
+        readers = self._open.get((write.urn, how))
+        if readers is None:
+            readers = self._open[write.urn, how] = self._known.readers_in_time(write.urn)
+        first = bisect_left(readers, write.start_ms - _SKEW_MS, key=itemgetter(0))
+        yield from (reader for _, reader in readers[first:])
+        readers[first:] = [each for each in readers[first:] if self._whole.get(id(each[1]), _NOTHING) < how]
 
     def _read(self, reader: Fingerprint, write: Write, columns: _Columns, how: _How) -> None:
         """Follow a write through an attempt that reads its dataset."""
@@ -291,8 +332,9 @@ class _Spread:
             after = _union(before[0], columns), max(before[1], how)
             if after != before:
                 self._outputs[place] = after
-                made = (made for made in self._known.writes[output] if made.record is reader)
-                self._queue.extend((made, *after) for made in made)
+                self._queue.extend((made, *after) for made in self._known.made(reader, output))
+        if outputs.keys() == reader.outputs.keys() and all(columns is None for columns in outputs.values()):
+            self._whole[id(reader)] = max(self._whole.get(id(reader), _NOTHING), how)
         self._before_silent[id(reader)] = reader
 
     def _pass_silent(self, record: Fingerprint) -> None:
@@ -308,7 +350,7 @@ class _Spread:
 
     def _mark(self, instance: Instance, start_ms: int, logical_ms: int | None, how: _How) -> None:
         place = self.reached.setdefault(instance, _Place(start_ms, logical_ms, how))
-        self.reached[instance] = place._replace(how=max(place.how, how))
+        self.reached[instance] = place._replace(how=max(place.how, how), start_ms=min(place.start_ms, start_ms))
 
     def _seen(self, reader: Fingerprint, write: Write) -> _Seen:
         use, of_time = reader.inputs[write.urn], reader.end_ms + _SKEW_MS >= write.start_ms
