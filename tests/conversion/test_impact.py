@@ -29,11 +29,7 @@ def attempt(
     run: str = "",
     **silent: Any,
 ) -> Fingerprint:
-    """Return an attempt of half an hour.
-
-    :param pairs: of columns, from the first input to the first output.
-    :param silent: the tasks without lineage around it.
-    """
+    """Return an attempt of half an hour. :param pairs: of columns, from the first input to the first output."""
     start_ms = 1_790_000_000_000 + round(hour * HOUR_MS)
     edges = tuple(tuple(pair.split(">"))[::-1] for pair in pairs.split())
     numbered = ((len(inputs), 0, edges),) if pairs else ()
@@ -196,7 +192,6 @@ def test_a_task_without_lineage_is_followed_and_never_counts_as_having_read_it()
     found = known.impact(known.writes_of("shop.orders"))
     assert (found.downstream, found.unreached) == (4, 0)
     assert found.sentence.startswith("0 of 4 downstream task instances read it; 4 may have, through tasks without ")
-    assert {one.run_id for one in found.reached} == {"a", "b"}
 
 
 def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_lineage() -> None:
@@ -207,7 +202,6 @@ def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_line
         "export": "inferred, it has no lineage",
         "both": "read",
         "x": "read",
-        # Only what the task without lineage used may have reached this column.
         "id": "inferred through shop.export, which has no lineage",
     }
 

@@ -367,11 +367,10 @@ def test_tasks_without_lineage_before_and_after_a_task_are_known() -> None:
     run: Any = tries.DagRun(run_type="asset_triggered")
     source = {"source_dag_id": "raw", "source_task_id": "land", "source_run_id": "r1"}
     ours = {"datahub_task_run": run_tree.AirflowSite().task_run_urn("raw", "land", "r1")}
-    nobody = dict.fromkeys(source)
     run.consumed_asset_events = [
         SimpleNamespace(**source, extra={}),
         SimpleNamespace(**{**source, "source_task_id": "spark"}, extra=ours),
-        SimpleNamespace(**nobody, extra=None),
+        SimpleNamespace(**dict.fromkeys(source), extra=None),
     ]
     found = airflow_run.AttemptContext({**context, "dag_run": run}).attempt()
     assert found.silent == SilentTasks(("check",), ("off",), (("raw", "r1", "land"),))

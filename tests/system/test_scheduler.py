@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.system.catalogue import Catalogue, DagRunKey, TaskRunKey, instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
-WRITER, READER = "asset_writer", "asset_reader"
+WRITER, READER, EXPORT_READER = "asset_writer", "asset_reader", "export_reader"
 TABLE = "file:///out/1"
 
 
@@ -29,6 +30,7 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     environment["AIRFLOW__SPARK_DATAHUB__AUTO"] = "SparkSubmitOperator"
     write_events(spark, 1)
     write_events(spark, 2, inputs=("/out/1",))
+    write_events(spark, 3, inputs=("/other",))
     sink, connections = sink_in(tmp_path), {"datahub_file": file_connection(tmp_path)}
 
     with airflow_home.scheduling(tmp_path / "airflow", "asset_chain.py", connections, **environment) as home:
@@ -38,21 +40,26 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
             return [run_id for (run_id,) in home.query(query, dag_id, state)]
 
         def has_runs(number: int) -> bool:
-            return len(runs(READER)) == number
+            return len(runs(READER)) == len(runs(EXPORT_READER)) == number
 
         server_log = home.folder / "api-server.log"
-        home.until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 2)
+        home.until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 3)
         for number in (1, 2):
             home.trigger(WRITER)
             home.until(partial(has_runs, number))
             spark.fails_once("1")
         readers = [instance(DagRunKey(dag_id=READER, run_id=run_id)) for run_id in runs(READER)]
         home.until(lambda: all(_has_ended(sink, reader) for reader in readers))
-        assert len(home.query("select 1 from dag_run")) == 4, "two runs of each DAG"
+        assert len(home.query("select 1 from dag_run")) == 6, "two runs of each DAG"
         assert home.query("select 1 from asset_dag_run_queue") == []
         writers = [instance(TaskRunKey(id=f"{WRITER}_write_{run_id}")) for run_id in runs(WRITER)]
         events = [event for event in home.asset_events(WRITER) if event[0] == TABLE]
 
+        _, impact = home.spark_datahub("impact", TABLE.removeprefix("file://"), "--json")
+        last = {(dag_id, runs(dag_id)[-1]) for dag_id in (WRITER, EXPORT_READER)}
+
+    reached = [one for one in json.loads(impact)["reached"] if one["through"] == f"{WRITER}.export"]
+    assert {(one["dag_id"], one["run_id"]) for one in reached} == last
     assert [extra["datahub_task_run"] for _, extra in events] == writers
     catalogue = Catalogue.of_file(sink)
     catalogue.assert_strict()
