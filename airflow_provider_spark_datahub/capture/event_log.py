@@ -259,13 +259,12 @@ class _ApplicationLog:
     """Event log of one application, or of one of its attempts.
 
     :param name: id of the application as Spark spells it in file names, with the attempt if there are several.
-    :param parts: names of its files, in the order in which they were written.
+    :param parts: its files, in the order in which they were written.
     :param in_progress: the driver runs, or was killed.
     """
 
     name: str
-    folder: _LogFolder
-    parts: tuple[str, ...]
+    parts: tuple[_LogPart, ...]
     in_progress: bool
 
 
@@ -317,7 +316,7 @@ class EventLog:
                 continue
             self.logs.append(application.name)
             collected = CollectedEvents(
-                [_LogPart(application.folder, part) for part in application.parts],
+                application.parts,
                 _reduced,
                 limits=self._limits,
                 deadline=self._deadline,
@@ -337,7 +336,7 @@ class EventLog:
 def _attempt_of(application: _ApplicationLog) -> str | None:
     """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log; ``None`` without one."""
     try:
-        with _LogPart(application.folder, application.parts[0]).open("rb") as stream:
+        with application.parts[0].open("rb") as stream:
             for line in islice(stream, _HEAD_LINES):
                 if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
                     properties = decoded_event(line).get("Spark Properties")
@@ -378,7 +377,7 @@ def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = Non
             if name and _is_wanted(name, wanted):
                 found.append(_rolled_log(folder, name, files[top]))
         elif (matched := _SINGLE_FILE.fullmatch(top)) and _is_wanted(matched["log"], wanted):
-            found.append(_ApplicationLog(matched["log"], folder, (top,), top.endswith(_IN_PROGRESS)))
+            found.append(_ApplicationLog(matched["log"], (_LogPart(folder, top),), top.endswith(_IN_PROGRESS)))
     return found
 
 
@@ -405,8 +404,8 @@ def _rolled_log(folder: _LogFolder, name: str, files: Iterable[str]) -> _Applica
             in_progress = True
     # A compacted file replaces all files up to its own index.
     start = max(((index, True) for index, compacted, _ in parts if compacted), default=(0, False))
-    kept = tuple(file for index, compacted, file in sorted(parts) if (index, compacted) >= start)
-    return _ApplicationLog(name, folder, kept, in_progress)
+    kept = (_LogPart(folder, file) for index, compacted, file in sorted(parts) if (index, compacted) >= start)
+    return _ApplicationLog(name, tuple(kept), in_progress)
 
 
 def _file_name(application_id: str) -> str:
@@ -501,7 +500,7 @@ class LogFollower:
         except OSError:
             # A missing or unreadable folder is reported at the end of the attempt.
             return
-        for part in (part for log in logs for part in log.parts):
+        for part in (part.name for log in logs for part in log.parts):
             name = _followable_name(part)
             if name is None:
                 continue

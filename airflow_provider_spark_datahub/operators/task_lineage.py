@@ -258,9 +258,7 @@ class TaskLineage:
         if not report.has_lineage:
             self._log.info('Lineage: for the reasons and what to do, run "spark-datahub help no-lineage"')
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
-        for warning in report.warnings:
-            self._log.warning("Lineage: %s", printable(warning))
-        for line in report.changes:
+        for line in (*report.warnings, *report.changes):
             self._log.warning("Lineage: %s", printable(line))
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))

@@ -170,7 +170,7 @@ def _report_set_state(ti: Any, state: str) -> None:
 
 def _report_guarded(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
     problem = f"Could not report the end of DAG run {getattr(dag_run, 'run_id', '?')} to DataHub."
-    _guarded(problem, partial(_report_end, dag_run, result))
+    _guarded(problem, partial(_report_end, dag_run, result, problem))
 
 
 def _guarded(problem: str, step: Callable[[], None]) -> None:
@@ -181,9 +181,8 @@ def _guarded(problem: str, step: Callable[[], None]) -> None:
         log.warning("%s\n%s", problem, conversion.redacted_trace(error))
 
 
-def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
+def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"], problem: str) -> None:
     dag = getattr(dag_run, "dag", None) or dag_run.get_dag()
-
     by_policy = hooks.configuration().read("auto")
     if not by_policy and not any(_connections(dag)):
         return
@@ -196,8 +195,7 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"]) -> None:
         _submit_ends(dag, key, proposals)
         return
     # In a thread of its own: to read the database here would end the scheduler's transaction.
-    step = partial(_submit_ends_by_policy, dag, key, proposals)
-    _keeper().submit(partial(_guarded, f"Could not report the end of DAG run {run.run_id} to DataHub.", step))
+    _keeper().submit(partial(_guarded, problem, partial(_submit_ends_by_policy, dag, key, proposals)))
 
 
 def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]) -> None:

@@ -40,10 +40,6 @@ def test_an_unreadable_line_is_listed_with_its_position_and_reason(line: str, re
     assert [row["events"] for row in of_kind(rows, EVENTS)] == [1]
 
 
-def test_a_last_line_without_newline_is_an_event() -> None:
-    assert [row["kind"] for row in indexed([("f", LINE)])].count(PROBLEMS) == 0
-
-
 def test_half_of_a_surrogate_pair_does_not_get_further() -> None:
     (chunk,) = of_kind(indexed([("f", LINE[:-1] + b', "x": "\\ud83d"}')]), EVENTS)
     assert chunk["events"] == 1
