@@ -73,7 +73,7 @@ class _Name(NamedTuple):
         name = name.removeprefix(f"{instance}." if instance else "").lower()
         if "/" in name:
             return cls(platform, env, (name.strip("/"),))
-        parts = [part for part in name.split(".") if part]
+        parts = [part for part in name.split(".") if part] or [name]
         if len(parts) > _LEAST_PARTS and parts[-2] == schemas.get(platform):
             del parts[-2]
         return cls(family, env, tuple(parts))
