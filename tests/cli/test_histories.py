@@ -166,11 +166,12 @@ def test_a_folder_that_may_not_be_listed_is_said(
     [
         (["nothing"], "want one dataset with the name nothing, there is none"),
         (["orders", "--version", "9"], "no recorded write of orders has version 9; the last are 8842"),
+        (["orders", "--column", "vta"], "no recorded run knows a column vta of shop.orders, but id, vat"),
         (["orders", "--since", "soon"], "--since soon: want an ISO time, or a duration, such as 7d"),
     ],
 )
 def test_a_question_without_an_answer_is_an_error(
     histories: Histories, ask: Ask, arguments: list[str], message: str
 ) -> None:
-    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",))}))
+    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",), columns={"vat": "double", "id": "long"})}))
     assert ask("impact", *arguments) == (2, "", f"{message}\n")

@@ -232,9 +232,19 @@ class Records:
         return writes if version is not None or since_ms is not None else writes[-1:]
 
     def impact(self, writes: Sequence[Write], column: str | None = None) -> Impact:
-        """Return what writes reached. :param column: only its values were wrong."""
+        """Return what writes reached.
+
+        :param column: only its values were wrong.
+        :raises UnknownWriteError: if the dataset's columns are known, and this is none of them.
+        """
         origins = {_instance(write.record) for write in writes if write.record is not None}
         columns = frozenset([column.lower()]) if column is not None else None
+        if columns and (urn := next((write.urn for write in writes), None)):
+            uses = [*(record.inputs[urn] for record in self.readers.get(urn, ())), *(write.use for write in writes)]
+            known = {name.lower() for use in uses for name in use.columns}
+            if known and not any(_is_part(name, columns) for name in known):
+                few = ", ".join(sorted(known)[:5])
+                raise UnknownWriteError(f"no recorded run knows a column {column} of {dataset_name(urn)}, but {few}")
         spread = _Spread(self)
         spread.follow(writes, columns)
         everything = _Spread(self, naive=True)
