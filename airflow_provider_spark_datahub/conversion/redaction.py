@@ -194,6 +194,8 @@ _CHUNK = 1024 * 1024
 
 def json_without_secrets(text: bytes) -> bytes:
     """Redact the strings of a JSON text, and decode only those that may hold a secret: few of many long texts do."""
+    if len(text) <= _CHUNK and b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
+        return text
     view, parts, done = memoryview(text), list[bytes | memoryview](), 0
     for at in _secrets_in_json(text):
         if at < done or (begin := _begin_of_string(text, at)) < 0 or (string := _STRING.match(text, begin)) is None:

@@ -100,11 +100,6 @@ class _Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     of_all_rows: bool
 
     @property
-    def pairs(self) -> int:
-        """Number of pairs of columns."""
-        return len(self.source.upstreams) * len(self.downstreams)
-
-    @property
     def characters(self) -> int:
         """Approximate length of the JSON of these lineages."""
         return self.source.characters * len(self.downstreams) + sum(map(len, self.downstreams))
@@ -175,14 +170,8 @@ class _Union(NamedTuple):
     """
 
     groups: list[_Group]
-    pairs: int
     characters: int
     left_out: int
-
-    @classmethod
-    def of(cls, groups: list[_Group], left_out: int) -> _Union:
-        pairs, characters = sum([group.pairs for group in groups]), sum([group.characters for group in groups])
-        return cls(groups, pairs, characters, left_out)
 
 
 # The names of a query's inputs: URNs by dataset.
@@ -199,7 +188,8 @@ def _union(queries: Sequence[_Query], longest: int) -> _Union:
         groups, missing = _groups(output, columns, names, longest)
         of_outputs.setdefault(output, []).extend(groups)
         left_out += missing
-    return _Union.of(list(chain.from_iterable(map(_distinct, in_time(of_outputs.values())))), left_out)
+    distinct = list(chain.from_iterable(map(_distinct, in_time(of_outputs.values()))))
+    return _Union(distinct, sum([group.characters for group in distinct]), left_out)
 
 
 def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
@@ -260,14 +250,16 @@ _few_sources, _many_sources = lru_cache(maxsize=256)(_sources), lru_cache(maxsiz
 
 def _first_that_fit(union: _Union, longest: int) -> _Union:
     """Return the lineages that fit, in their order: lineages of single columns first, then those of all rows."""
-    pairs = characters = 0
+    left_out, characters = union.left_out, 0
     kept: dict[int, list[str]] = {}
     for group in sorted(union.groups, key=lambda group: group.of_all_rows):
         source, kept[id(group)] = group.source, []
         for downstream in group.downstreams:
             longer = source.characters + len(downstream)
             if characters + longer <= longest:
-                pairs, characters = pairs + len(source.upstreams), characters + longer
+                characters += longer
                 kept[id(group)].append(downstream)
+            else:
+                left_out += len(source.upstreams)
     groups = [structs.replace(group, downstreams=kept[id(group)]) for group in union.groups if kept[id(group)]]
-    return _Union(groups, pairs, characters, union.left_out + union.pairs - pairs)
+    return _Union(groups, characters, left_out)

@@ -481,8 +481,11 @@ class SingleEvents:
         run = fold.add(event)
         namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
         lineage = Lineage.of((run,), namer, self._settings, diagnostics)
-        run.start_ms, run.end_ms, run.ended = 0, 0, True
-        lineage.operations = operations_of((run,), DatasetNamer(self._settings, fold.symlinks.by_dataset))
+        if run.outputs:
+            # Names that only operations have are not reported.
+            diagnostics.unusable_datasets = dict(namer.unusable)
+            run.start_ms, run.end_ms, run.ended = 0, 0, True
+            lineage.operations = operations_of((run,), namer)
         return lineage, diagnostics
 
 
