@@ -53,6 +53,15 @@ _LISTENER_NAMES: Mapping[str, str] = {
     "patch.enabled": "use_patch",
 }
 
+# Old names of the listener's properties: it prefers the others.
+_OLD_NAMES = frozenset(
+    {
+        "metadata.dataset.captureColumnLevelLineage",
+        "metadata.dataset.experimental_include_schema_metadata",
+        "metadata.table.hive_platform_alias",
+    }
+)
+
 # Properties of GMS's OpenLineage endpoint without their prefix → our settings. ``env`` has rules of its own.
 _GMS_NAMES: Mapping[str, str] = {
     **_in_snake_case("captureColumnLevelLineage", "disableSymlinkResolution", "domains", "enhancedMergeIntoExtraction"),
@@ -263,6 +272,11 @@ class _Translator:
             _keep(self._namespaces.setdefault(namespace.strip('"'), {}), key, spelling, value)
 
     def finish(self) -> tuple[list[_GivenSetting], list[str]]:
+        old = [setting for setting in self._given if _split(setting.spelling)[1] in _OLD_NAMES]
+        for setting in old:
+            if any(other.name == setting.name and other not in old for other in self._given):
+                self._given.remove(setting)
+                self._note(setting.spelling, "has no effect beside its new name", setting.value)
         if self._specs:
             specs = {platform: _inherited(aliases) for platform, aliases in self._specs.items()}
             self._give("path_specs", self._specs_spelling, specs)

@@ -166,6 +166,27 @@ def test_converter_fields_without_effect_have_a_note(name: str) -> None:
     assert note.startswith(f"{name} ")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "metadata.dataset.captureColumnLevelLineage",
+            "captureColumnLevelLineage",
+            {"capture_column_level_lineage": False},
+        ),
+        (
+            "metadata.dataset.experimental_include_schema_metadata",
+            "metadata.dataset.include_schema_metadata",
+            {"datasets": "none"},
+        ),
+    ],
+)
+def test_the_new_name_of_a_setting_wins(old: str, new: str, expected: Json) -> None:
+    options = {f"spark.datahub.{old}": "true", f"spark.datahub.{new}": "false"}
+    assert read(options) == with_values(expected)
+    assert LineageSettings.notes(options) == [f"spark.datahub.{old} has no effect beside its new name"]
+
+
 def test_the_instance_that_the_listener_ignores_has_a_note() -> None:
     assert read({"spark.datahub.platformInstance": "eu"}) == LineageSettings()
     (note,) = LineageSettings.notes({"spark.datahub.platformInstance": "eu"})
