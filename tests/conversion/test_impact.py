@@ -124,6 +124,16 @@ def test_a_later_version_that_replaced_everything_ends_the_impact() -> None:
     assert ([one.task_id for one in found.reached], found.others, found.downstream) == (["b"], 1, 2)
 
 
+def test_a_write_of_several_attempts_may_be_older_than_one_that_replaced_it() -> None:
+    writes = [
+        ("build", of(ONE)),
+        ("append", of(TWO, end_ms=1_790_000_000_000 + 5 * HOUR_MS)),
+        ("other", of(THREE, replaces=True)),
+    ]
+    records = [attempt(hour, name, {}, {ORDERS: use}) for hour, (name, use) in enumerate(writes)]
+    assert reached([*records, attempt(6, "a", {ORDERS: of(TWO)}, {OUT: of()})], version=ONE) == ["a.run6?"]
+
+
 def test_the_bytes_of_scans_show_whose_write_they_read() -> None:
     writes = [attempt(hour, "build", {}, {ORDERS: of(size=size)}) for hour, size in ((0, 700), (1, 800))]
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
@@ -80,8 +81,9 @@ def _fingerprint(key: AttemptKey, task: HeldRun, parts: Collection[HeldRun]) -> 
         for urn in run.inputs:
             _use(run, f"input:{urn}").add_to(inputs, urn, is_read=True)
         for urn in run.outputs:
-            use = msgspec.structs.replace(_use(run, f"output:{urn}"), start_ms=run.start_ms, end_ms=run.end_ms)
-            use.add_to(outputs, urn, is_read=False)
+            use = structs.replace(_use(run, f"output:{urn}"), start_ms=run.start_ms, end_ms=run.end_ms)
+            # The bytes of several writes together are those of none.
+            outputs[urn] = structs.replace(outputs[urn].plus(use), size=None) if urn in outputs else use
     # What another attempt read and wrote, or a Spark run that DataHub no longer has.
     inputs = dict.fromkeys(task.inputs, Use()) | inputs
     outputs = dict.fromkeys(task.outputs, Use()) | outputs

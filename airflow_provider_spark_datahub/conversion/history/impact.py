@@ -382,7 +382,7 @@ class _Spread:
         which may be an old one: only a write after the wrong one shows that nothing else is left.
         """
         rows, size = scan
-        if not size or size == write.use.size:
+        if not size or write.use.size in (size, None):
             return False
         others = self._known.of_size(write.urn, size)
         if rows is not None:
@@ -393,7 +393,7 @@ class _Spread:
 def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:
     """Return whether an attempt read nothing from before a write. :param read: by the versions that it read."""
     if read and write.version:
-        return all(of is not None and of.end_ms >= write.end_ms for of in read)
+        return all(of is not None and (of is write or of.start_ms > write.end_ms) for of in read)
     return write.end_ms + _SKEW_MS < reader.start_ms
 
 
