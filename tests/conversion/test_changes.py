@@ -215,6 +215,15 @@ def test_changed_columns_of_an_input_are_named(fields: tuple[tuple[str, str], ..
     assert words(changes_since(green(1, *fields), [green(0)])) == ([line] if line else [])
 
 
+def test_an_edge_to_a_dataset_that_is_no_output_any_more_is_left_out() -> None:
+    lineage = column_lineage({"vat": [column("/lake/orders", "vat", "DIRECT:IDENTITY")]})
+    output = written("orders", ("vat", "double"), columnLineage=lineage)
+    job = only_job(whole_application(query(inputs=[read("orders", *ORDERS)], outputs=[output])))
+    job.lineage.outputs.clear()
+    bare = Fingerprint(AttemptKey("shop", "r", "t", -1, 1), 1, 2, True)
+    assert Fingerprint.of(bare, [job]).edges == ()
+
+
 def test_at_most_five_lines_and_what_the_failure_mentions_first() -> None:
     names = [f"t_{letter}" for letter in "abcdefg"]
     before = run(0, [read(name, ("id", "long")) for name in names], [written("out", ("id", "long"))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from operator import ne
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -196,7 +196,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
             code |= _code(job)
         hidden |= attempt.inputs.keys() - inputs.keys()
         inputs, outputs = attempt.inputs | inputs, attempt.outputs | outputs
-        edges, is_whole = _edges(jobs, list(inputs | outputs))
+        edges, is_whole = _edges(jobs, list(inputs | outputs), outputs)
         hidden = hidden.intersection(inputs) if is_whole else set(inputs)
         return structs.replace(
             attempt, inputs=inputs, outputs=outputs, edges=edges, hidden=tuple(sorted(hidden)), code=code
@@ -234,7 +234,7 @@ def _code(job: JobLineage) -> dict[str, str]:
 
 
 def _edges(
-    jobs: Iterable[JobLineage], datasets: Sequence[str]
+    jobs: Iterable[JobLineage], datasets: Sequence[str], outputs: Collection[str]
 ) -> tuple[tuple[tuple[int, int, tuple[tuple[str, str], ...]], ...], bool]:
     """Return the column edges, and whether they are all there."""
     numbers = {urn: number for number, urn in enumerate(datasets)}
@@ -248,7 +248,7 @@ def _edges(
                 output, column = _field(downstream)
                 for upstream in lineage["upstreams"]:
                     source, used = _field(upstream)
-                    if output in numbers and source in numbers:
+                    if output in outputs and source in numbers:
                         edges.setdefault((numbers[output], numbers[source]), {})[(column, used)] = None
                         pairs += 1
                 if pairs > _MOST_PAIRS:
