@@ -296,11 +296,13 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
 def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, dataset: str = "") -> Response:
     """Return the page of the task instances that read what a DAG run or task instance wrote into a dataset."""
     found, may_look = source.impact(scope, dataset), cache(partial(_may, _looks, user))
+    # The way may be a task of a DAG that the user may not see.
+    ways = {"", *(f"{one.dag_id}.{one.task_id}" for one in found.reached if may_look(one.dag_id))}
     rows = [
         visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
             (),
-            one.how,
+            one.how if one.through in ways else "inferred through a task without lineage",
             time=one.logical_ms,
             link=f"task?{_query(Scope(one.dag_id, one.run_id, one.task_id, one.map_index))}",
         )

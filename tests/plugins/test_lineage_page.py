@@ -216,7 +216,15 @@ def put_write(source: Source, orders: str, *readers: tuple[str, str], silent: tu
 
 
 def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
-    put_write(source, dataset("orders"), ("shop", "sum"), ("secret", "spy"))
+    put_write(source, dataset("orders"), ("shop", "sum"))
+    # A DAG that the viewer may not see is no name for the way, either.
+    for dag, task, reads, silent in (
+        ("secret", "spy", dataset("orders"), SilentTasks(after=("export",))),
+        ("shop", "late", dataset("b"), SilentTasks(started=(("secret", "manual__1", "export"),))),
+    ):
+        key, use = AttemptKey(dag, "manual__1", task, -1, 1), {reads: Use(versions=("3",))}
+        record = Fingerprint(key, 20_000, 20_001, True, "", use, logical_ms=86_400_000, silent=silent)
+        Histories(source.outbox.storage).write(record, max_age=1e9)
     sign_in(client, "viewer")
     may = type(create_auth_manager()).is_authorized_dag
     with pytest.MonkeyPatch.context() as patched:
@@ -228,9 +236,13 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
         page = client.get("task", params=TASK).text
         [link] = re.findall(r'href="(reached[^"]*)"', page)
         reached = client.get(html.unescape(link))
-    assert rows(reached.text)[1:] == [["shop", "manual__1", "sum", "read", "", "1970-01-02 00:00:00"]]
-    assert "2 of 2 downstream task instances read it" in reached.text
-    assert "You may not see 1 other." in reached.text
+    assert rows(reached.text)[1:] == [
+        ["shop", "manual__1", "sum", "read", "", "1970-01-02 00:00:00"],
+        ["shop", "manual__1", "late", "inferred through a task without lineage", "", "1970-01-02 00:00:00"],
+    ]
+    assert "2 of 4 downstream task instances read it; 2 may have" in reached.text
+    assert "You may not see 2 others." in reached.text
+    assert "secret" not in reached.text
     nothing = client.get("reached", params={**TASK, "dataset": dataset("b")}).text
     assert "No task instance is known to have read what it wrote." in nothing
 
