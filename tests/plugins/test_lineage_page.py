@@ -217,7 +217,7 @@ def put_write(source: Source, orders: str, *readers: tuple[str, str], silent: tu
 
 def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
     put_write(source, dataset("orders"), ("shop", "sum"))
-    # A DAG that the viewer may not see is no name for the way, either.
+    # The way must not name a DAG that the viewer may not see.
     for dag, task, reads, silent in (
         ("secret", "spy", dataset("orders"), SilentTasks(after=("export",))),
         ("shop", "late", dataset("b"), SilentTasks(started=(("secret", "manual__1", "export"),))),
