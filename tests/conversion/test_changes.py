@@ -13,7 +13,8 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since
+from airflow_provider_spark_datahub.conversion.history import changes
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since, folded
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from tests.conversion.builders import (
     Json,
@@ -222,6 +223,19 @@ def test_an_edge_to_a_dataset_that_is_no_output_any_more_is_left_out() -> None:
     job.lineage.outputs.clear()
     bare = Fingerprint(AttemptKey("shop", "r", "t", -1, 1), 1, 2, True)
     assert Fingerprint.of(bare, [job]).edges == ()
+
+
+def test_each_of_many_inputs_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [run(day, [read(f"t{'x' * n}", ("id", "long")) for n in range(200)], [written("out")]) for day in (2, 1)]
+    looks = list[str]()
+
+    def fold(text: str, run_id: str = "") -> str:
+        looks.append(text)
+        return folded(text, run_id)
+
+    monkeypatch.setattr(changes, "folded", fold)
+    assert changes_since(runs[0], runs[1:]) == []
+    assert len(looks) < 20 * 200
 
 
 def test_at_most_five_lines_and_what_the_failure_mentions_first() -> None:

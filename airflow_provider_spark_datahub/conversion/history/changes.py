@@ -394,13 +394,14 @@ def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable
         for urn, made in record.outputs.items():
             name = folded(urn, record.key.run_id)
             writes.setdefault(name, []).append(_Write(made.end_ms or record.end_ms, record.key.task, made))
+    needed = _used_columns(greens[0])
     yield from _of_names("reads", seen, known, complete=now.succeeded)
     for name, (subject, was) in known[0].items():
         use, written = seen[name][1] if name in seen else None, writes.get(name, [])
         last, before = _last_writes(written, greens[0])
         old, new = (was, use) if use is not None and use.columns else (before, last)
         if old is not None and new is not None:
-            yield from _of_columns(subject, old, new, _used_columns(greens[0], name))
+            yield from _of_columns(subject, old, new, needed[name])
         if use is not None:
             yield from _of_counts("reads", subject, use, [uses[name][1] for uses in known if name in uses], now)
         elif last is not None and before is not None and last.rows == 0 and before.rows:
@@ -443,7 +444,7 @@ def _is_like(name: Sequence[str], other: Sequence[str]) -> bool:
     return len(name) == len(other) and sum(map(ne, name, other)) == 1
 
 
-def _of_columns(subject: str, before: Use, after: Use, used: frozenset[str] | None) -> Iterator[_Line]:
+def _of_columns(subject: str, before: Use, after: Use, used: Collection[str] | None) -> Iterator[_Line]:
     """Yield the change of a dataset's columns. :param used: those that the job needs; ``None`` for an output."""
     old, new = ({name.lower(): (name, kind) for name, kind in use.columns.items()} for use in (before, after))
     if not (old and new):
@@ -455,7 +456,7 @@ def _of_columns(subject: str, before: Use, after: Use, used: frozenset[str] | No
     parts += [f"has {new[key][0]} as {new[key][1]} (was {old[key][1]})" for key in typed[:_MOST_LINES]]
     if parts:
         gone = {name.lower() for name in (*lost, *typed)}
-        rank = 3 if used is None else 0 if gone & used else 2
+        rank = 3 if used is None else 2 if gone.isdisjoint(used) else 0
         yield _Line(rank, f"{subject} {' and '.join(parts)}", (*lost, *typed, _last_part(subject)))
 
 
@@ -464,14 +465,20 @@ def _listed(noun: str, names: Sequence[str]) -> str:
     return f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_LINES])}{more}"
 
 
-def _used_columns(green: Fingerprint, name: str) -> frozenset[str]:
-    """Return the columns of an input that a run needed, in lower case: all that it had if they are not known."""
-    urns, datasets = [urn for urn in green.inputs if folded(urn, green.key.run_id) == name], green.datasets
-    if green.edges and not set(urns) & set(green.hidden):
-        return frozenset(
-            used.lower() for _, source, pairs in green.edges if datasets[source] in urns for _, used in pairs
-        )
-    return frozenset(column.lower() for urn in urns for column in green.inputs[urn].columns)
+def _used_columns(green: Fingerprint) -> dict[str, set[str]]:
+    """Return the columns of each input that a run needed, in lower case: all that it had if they are not known."""
+    names = {urn: folded(urn, green.key.run_id) for urn in green.inputs}
+    unknown = {names[urn] for urn in (green.hidden if green.edges else names) if urn in names}
+    used: dict[str, set[str]] = {name: set() for name in names.values()}
+    for urn, name in names.items():
+        if name in unknown:
+            used[name] |= {column.lower() for column in green.inputs[urn].columns}
+    datasets = green.datasets
+    for _, source, pairs in green.edges:
+        name = names.get(datasets[source], "")
+        if name and name not in unknown:
+            used[name] |= {column.lower() for _, column in pairs}
+    return used
 
 
 def _of_counts(verb: str, subject: str, use: Use, earlier: Sequence[Use], now: Fingerprint) -> Iterator[_Line]:
