@@ -322,18 +322,20 @@ class DailyTable(NamedTuple):
 
     def covers(self, urn: str) -> bool:
         """Return whether the path spec gives another dataset another name, too."""
-        if urn in self.urns or f":{self.platform}," not in urn:
+        if f":{self.platform}," not in urn:
             return False
         name = dataset_name(urn)
-        return name.startswith(f"{self.name.rpartition('/')[0]}/") and name.count("/") > self.name.count("/")
+        is_below = name.startswith(f"{self.name.rpartition('/')[0]}/") and name.count("/") > self.name.count("/")
+        return is_below and urn not in self.urns
 
 
 def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[DailyTable]:
+    known: dict[str, dict[str, None]] = {}
+    for green in greens:
+        for urn in green.outputs:
+            known.setdefault(folded(urn, green.key.run_id), {})[urn] = None
     for urn, use in now.outputs.items():
-        name = folded(urn, now.key.run_id)
-        earlier = {
-            other: None for green in greens for other in green.outputs if folded(other, green.key.run_id) == name
-        }
+        earlier = known.get(folded(urn, now.key.run_id), {})
         if urn not in earlier and len(earlier) >= FEW_GREENS - 1 and "/" in urn:
             table = DailyTable.of([urn, *earlier], use.scheme, use.instance)
             if table is not None:
