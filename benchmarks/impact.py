@@ -196,7 +196,9 @@ def _written(table: Table, run: Run) -> Use:
     jitter = random.Random(run.at_ms).randrange(-900, 900)
     start_ms, end_ms = run.at_ms + jitter, run.at_ms + 1000 + jitter
     known = size if table.kind != "delta" else None
-    replaces = table.kind == "iceberg" and len(table.parts) == 1
+    replaces = len(table.parts) == 1 and (
+        table.kind == "iceberg" or (table.kind == "files" and table.mode == "replace")
+    )
     return Use(_version(table), None, known, start_ms=start_ms, end_ms=end_ms, replaces=replaces)
 
 

@@ -6,7 +6,7 @@ import io
 import logging
 import re
 import struct
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -219,6 +219,7 @@ _SQL_EVENTS = "org.apache.spark.sql.execution.ui.SparkListener"
 _QUERY_KEYS = ("id", "runId", "name", "timestamp", "progress", "exception")
 _EXECUTION_KEYS = (
     "executionId", "rootExecutionId", "description", "physicalPlanDescription", "time", "errorMessage", "jobGroupId",
+    "modifiedConfigs",
 )  # fmt: skip
 _APPLICATION_KEYS = ("App ID", "App Name", "Timestamp", "User")
 _KEPT_KEYS = {
@@ -226,6 +227,7 @@ _KEPT_KEYS = {
         (f"{_STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")), _QUERY_KEYS
     ),
     **dict.fromkeys((f"{_SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS),
+    f"{_SQL_EVENTS}DriverAccumUpdates": ("executionId", "accumUpdates"),
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
     "SparkListenerLogStart": ("Spark Version",),
     "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),
@@ -237,7 +239,7 @@ _KEPT_PROPERTIES = re.compile(
     r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
     r"|spark\.sql\.catalog\.[^.]+\.url"
-    r"|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"
+    r"|spark\.sql\.sources\.partitionOverwriteMode|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"
 )
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 """Spark property by which an attempt finds its application's log among those of others."""
@@ -245,6 +247,16 @@ ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 _READS_FILES = re.compile(
     r'"name":"(?:textFile|wholeTextFiles|binaryFiles|binaryRecords|sequenceFile|objectFile|hadoopFile|newAPIHadoopFile)"'
 )
+# Of files that a scan reads and a command writes, of Iceberg's scans and commits, and of Delta's MERGE and UPDATE.
+_METRICS = frozenset(
+    {
+        *("size of files read", "written output", "number of written files"),
+        *("total data file size (bytes)", "total size of added files (bytes)", "number of added data files"),
+        *("number of added records", "total number of data files", "total number of records"),
+        *("number of target bytes added", "number of bytes added"),
+    }
+)
+_ROWS = "number of output rows"
 _HEAD_LINES = 8
 _MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Longer lines are skipped and never held in memory."""
@@ -428,7 +440,7 @@ def _reduced(line: bytes) -> dict[str, Any]:
     kept: dict[str, Any] = {"Event": name}
     for key in _KEPT_KEYS[name]:
         value = event.get(key)
-        if key.endswith("Properties"):
+        if key.endswith(("Properties", "Configs")):
             properties = value if isinstance(value, dict) else {}
             kept_properties = ((name, text) for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name))
             value = {
@@ -437,23 +449,44 @@ def _reduced(line: bytes) -> dict[str, Any]:
         if value is not None:
             limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS
             kept[key] = value[:limit] if isinstance(value, str) else value
-    locations, paths = _scan_locations(event.get("sparkPlanInfo")), _rdd_paths(event.get("Stage Infos"))
-    return kept | ({"scanLocations": locations} if locations else {}) | ({"rddPaths": paths} if paths else {})
+    nodes = [*_plan_nodes(event.get("sparkPlanInfo"))]
+    found = {
+        "scanLocations": [*dict.fromkeys(filter(None, map(_several_paths, nodes)))],
+        "countedNodes": [counted for node in nodes if (counted := _counted(node))["metrics"]],
+        "rddPaths": _rdd_paths(event.get("Stage Infos")),
+    }
+    return kept | {name: value for name, value in found.items() if value}
 
 
-def _scan_locations(plan: object) -> list[str]:
-    """Return the lists of several paths that scans of a plan read: its text names the first path of each list only."""
-    found: dict[str, None] = {}
+def _plan_nodes(plan: object) -> Iterator[dict[str, Any]]:
     waiting = [plan]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
-            metadata, children = node.get("metadata"), node.get("children")
-            location = metadata.get("Location") if isinstance(metadata, dict) else None
-            if isinstance(location, str) and "(1 paths)" not in location and len(location) <= _PLAN_CHARS:
-                found[location] = None
+            yield node
+            children = node.get("children")
             waiting += children if isinstance(children, list) else ()
-    return [*found]
+
+
+def _location(node: Mapping[str, Any]) -> str:
+    metadata = node.get("metadata")
+    location = metadata.get("Location") if isinstance(metadata, dict) else None
+    return location if isinstance(location, str) and len(location) <= _PLAN_CHARS else ""
+
+
+def _several_paths(node: Mapping[str, Any]) -> str:
+    """Return the list of several paths that a scan reads: the plan's text names the first one only."""
+    return "" if "(1 paths)" in _location(node) else _location(node)
+
+
+def _counted(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the location of a node, and the ids of those of its metrics that the driver counts."""
+    metrics = node.get("metrics")
+    listed = [metric for metric in metrics if isinstance(metric, dict)] if isinstance(metrics, list) else []
+    ids = {metric.get("name"): metric.get("accumulatorId") for metric in listed}
+    known = [name for name in ids if name in _METRICS]
+    kept = {name: ids[name] for name in (*known, _ROWS) if known and name in ids}
+    return {"node": node.get("nodeName"), "location": _location(node), "metrics": kept}
 
 
 def _rdd_paths(stages: object) -> list[str]:

@@ -57,7 +57,6 @@ _UNREAD_EVENTS = (
     "SparkListenerSpeculativeTaskSubmitted",
     "SparkListenerStageExecutorMetrics",
     "SparkListenerUnpersistRDD",
-    "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )

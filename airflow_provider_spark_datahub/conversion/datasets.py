@@ -216,6 +216,12 @@ class DatasetNamer:
         known = name.name.strip("/").lower()
         return known == path or known.endswith(f"/{path}")
 
+    def is_cut(self, dataset: DatasetId) -> bool:
+        """Return whether it is a file or folder whose URN is that of a folder around it."""
+        name = self.name_or_reason(dataset)
+        is_file = type(name) is DatasetName and name.platform in _FILE_PLATFORMS
+        return is_file and not self.is_whole_path(dataset)
+
     def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
         """Return the dataset's name, or the reason why it has none, without adding it to :attr:`unusable`."""
         try:

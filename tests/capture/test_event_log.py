@@ -127,6 +127,25 @@ def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:
     assert kept == {"Event": execution["Event"], "scanLocations": [lists]}
 
 
+def test_the_metrics_that_the_driver_counts_are_kept_with_their_nodes(tmp_path: Path) -> None:
+    metrics = [
+        {"name": name, "accumulatorId": number} for number, name in enumerate(("scan time", "size of files read"))
+    ]
+    scan = {"nodeName": "Scan csv ", "metadata": {"Location": "x(1 paths)[file:/c]"}, "metrics": metrics}
+    event = {
+        "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
+        "sparkPlanInfo": {"nodeName": "Union", "children": [scan, None], "metrics": metrics[:1]},
+        "modifiedConfigs": {"a.password": "x", "spark.sql.sources.partitionOverwriteMode": "dynamic"},
+    }
+    (tmp_path / "app-1").write_bytes(lines(START, event, END))
+    _, kept, _ = EventLog(tmp_path)
+    counted = {"node": "Scan csv ", "location": "x(1 paths)[file:/c]", "metrics": {"size of files read": 1}}
+    assert kept == {
+        "Event": event["Event"], "countedNodes": [counted],
+        "modifiedConfigs": {"spark.sql.sources.partitionOverwriteMode": "dynamic"},
+    }  # fmt: skip
+
+
 def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",

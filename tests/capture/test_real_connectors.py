@@ -13,19 +13,11 @@ import pytest
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture.event_lines import decoded_event
 from airflow_provider_spark_datahub.conversion import Ending, LineageSettings, convert_events
+from tests.connectors import CONNECTORS, JARS, PACKAGES, PROPERTIES, SPARK_SUBMIT, spark_path
 
 pytestmark = pytest.mark.spark
 
-CACHE = Path(__file__).parents[2] / ".cache"
-LISTENER = CACHE / "jars" / "openlineage-spark_2.13-1.53.0.jar"
-CONNECTORS = CACHE / "connectors"
-SPARK_SUBMIT = CONNECTORS / "spark" / "bin" / "spark-submit"
-PACKAGES = [
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "io.delta:delta-spark_4.1_2.13:4.4.0",
-    *(f"io.delta:delta-{name}:4.4.0" for name in ("storage", "kernel-api", "kernel-defaults", "kernel-unitycatalog")),
-]
-JARS = [str(CONNECTORS / "{1}-{2}.jar".format(*package.split(":"))) for package in PACKAGES]
+LISTENER = CONNECTORS.parent / "jars" / "openlineage-spark_2.13-1.53.0.jar"
 JOB = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
@@ -34,15 +26,6 @@ spark.sql("CREATE TABLE totals (order_id BIGINT, total BIGINT) USING delta")
 spark.sql("INSERT INTO totals SELECT order_id, amount AS total FROM ice.shop.orders")
 spark.sql("CREATE TABLE ice.shop.report USING iceberg AS SELECT order_id AS id, total AS revenue FROM totals")
 """
-PROPERTIES = {
-    "spark.ui.enabled": "false",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.ice.type": "hadoop",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
 PARENT = capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
 ORDERS, REPORT = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "report"))
 TOTALS = "urn:li:dataset:(urn:li:dataPlatform:delta-lake,default.totals,PROD)"
@@ -68,9 +51,8 @@ def submitted(submission: capture.Submission, folder: Path) -> tuple[capture.Jar
     """Run the job, with the listener where the operator puts it; the result is where that is, and the events' file."""
     own = {"spark.sql.catalog.ice.warehouse": f"{folder}/ice", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
     properties = {**PROPERTIES, **own, **submission.properties}
-    path = f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    env |= {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"PATH": spark_path(), "SPARK_LOCAL_IP": "127.0.0.1"}
     application = folder / "job.py"
     application.write_text(JOB)
     given = capture.Submission(

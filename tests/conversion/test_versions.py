@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion import Converter, Ending
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -153,3 +155,101 @@ def test_equal_queries_that_are_merged_keep_their_counts_and_the_last_version() 
     (read,), (state,) = run.inputs.values(), run.outputs.values()
     assert (read.statistics.rows, read.version, state.version) == (29, "1", "31")
     assert read.scans == tuple(range(10, 30)), "a stream reads a new snapshot with each batch"
+
+
+# A job of Spark 4.1.4 with Iceberg 1.12.0 and Delta 4.4.0: job.py says what it does, truth.json what the histories of
+# its tables said at its end, and how long its files were.
+LOGGED = DATA / "versions"
+TRUTH: Json = json.loads((LOGGED / "truth.json").read_text(encoding="utf-8"))
+
+
+def logged(with_events: str = "none", conf: Json | None = None, **options: Any) -> tuple[dict[str, Json], set[str]]:
+    """Return what the job's run says of each dataset by the log, and the outputs that it left with nothing else."""
+    found = uses_of("job", with_events, conf, **options)
+    properties = {name: json.loads(text) for name, text in found.properties().items()}
+    return properties, {urn for urn, use in found.writes.items() if use.replaces}
+
+
+def uses_of(name: str, with_events: str, conf: Json | None = None, **options: Any) -> DatasetUses:
+    """Return the uses of datasets by a logged job.
+
+    :param with_events: OpenLineage's, too: all of them, or only those of the application.
+    :param conf: configuration of the session.
+    """
+    converter = Converter(settings(**options))
+    for event in map(json.loads, lines_of(LOGGED / f"{name}.ndjson") if with_events != "none" else ()):
+        if with_events == "all" or event["job"]["facets"]["jobType"]["jobType"] == "APPLICATION":
+            converter.add(event)
+    for line in lines_of(LOGGED / f"{name}.log.ndjson"):
+        event = json.loads(line)
+        if conf is not None and event["Event"].endswith("SQLExecutionStart"):
+            event["modifiedConfigs"] = conf
+        converter.add_log_event(event)
+    (job,) = converter.finish(Ending(succeeded=True)).jobs
+    assert job.uses is not None
+    return job.uses
+
+
+def of_file(name: str) -> str:
+    return urn("file", f"/lake/{name}")
+
+
+@pytest.mark.parametrize("with_events", ["none", "application"])
+def test_the_log_alone_has_versions_and_amounts(with_events: str) -> None:
+    found, _ = logged(with_events)
+    orders, report = TRUTH["ice/shop/orders"], TRUTH["ice/shop/report"]
+    (first, _), (second, at_last) = orders
+    read = found[f"input:{urn('hive', 'shop.orders')}"]
+    assert sorted(read["version"].split(", ")) == sorted([first, second])
+    assert read["bytes"] == at_last["total-files-size"]
+    assert found[f"input:{urn('hive', 'shop.report')}"]["version"] == report[0][0]
+    for table, commits in (("orders", orders), ("report", report)):
+        written = found[f"output:{urn('hive', f'shop.{table}')}"]
+        assert written["rows"] == sum(commit["added-records"] for _, commit in commits)
+        assert written["bytes"] == sum(commit["added-files-size"] for _, commit in commits)
+        assert written["inferred"]
+    # Beside events, what a MERGE reads of its own target does not count.
+    versions = ["0", "1", "2"] if with_events == "none" else ["0", "2"]
+    assert found[f"input:{of_file('totals')}"]["version"].split(", ") == versions
+    assert found[f"input:{of_file('raw')}"]["bytes"] == found[f"output:{of_file('raw')}"]["bytes"] == TRUTH["raw"]
+    assert [found[f"output:{of_file(name)}"]["bytes"] for name in ("old", "by_order")] == [
+        TRUTH["old"],
+        TRUTH["by_order"],
+    ]
+    assert [found[f"output:{of_file(name)}"]["rows"] for name in ("raw", "old", "by_order")] == [3, 4, 8]
+
+
+def test_the_log_adds_the_versions_of_delta_at_a_path() -> None:
+    by_events = uses(lines_of(LOGGED / "job.ndjson"))
+    assert "version" not in by_events[f"input:{of_file('totals')}"]
+    found, _ = logged("all")
+    assert found[f"input:{of_file('totals')}"]["version"].split(", ") == ["0", "1", "2"]
+    # What events say stays.
+    orders = f"input:{urn('hive', 'shop.orders')}"
+    assert found[orders] == by_events[orders]
+
+
+@pytest.mark.parametrize("with_events", ["none", "application", "all"])
+def test_plans_show_which_overwrites_leave_nothing_else(with_events: str) -> None:
+    # Iceberg's commits say it of tables that were empty; nothing says it of partitions (by_order), or of a table of
+    # Delta without a version.
+    of_iceberg = {urn("hive", "shop.orders"), urn("hive", "shop.report")}
+    assert logged(with_events)[1] == of_iceberg | {of_file(name) for name in ("raw", "old")}
+    dynamic = {"spark.sql.sources.partitionOverwriteMode": "DYNAMIC"}
+    assert logged(with_events, dynamic)[1] == of_iceberg
+    # One dataset of several folders.
+    assert logged(with_events, file_partition_regexp="/(raw|old)$")[1] == of_iceberg
+
+
+def test_a_table_that_is_replaced_has_no_version_of_the_one_before() -> None:
+    # writeTo(...).createOrReplace() of an Iceberg table: before it, the table's metadata named the snapshot
+    # 5860030435187186500 as the latest one. So does the event of the inner query, at its end.
+    written = uses_of("replaced", "all").writes[urn("hive", "shop.orders")]
+    assert (list(written.written), written.replaces) == (["8085742077019164357"], True)
+
+
+def test_a_table_of_delta_that_is_replaced_has_no_version_of_the_one_before() -> None:
+    # The log of the table: 0 created it, 1 and 2 replaced it, this one as version 2. OpenLineage says 1.
+    written = uses(lines_of(LOGGED / "replaced_delta.ndjson"))[f"output:{urn('hive', 'default.revenue')}"]
+    assert written["inferred"]
+    assert "earlier" not in written

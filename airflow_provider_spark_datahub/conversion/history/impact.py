@@ -392,8 +392,8 @@ class _Spread:
 
 def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:
     """Return whether an attempt read nothing from before a write. :param read: by the versions that it read."""
-    if read and write.version:
-        return all(of is not None and (of is write or of.start_ms > write.end_ms) for of in read)
+    if write.version:
+        return bool(read) and all(of is not None and (of is write or of.start_ms > write.end_ms) for of in read)
     return write.end_ms + _SKEW_MS < reader.start_ms
 
 

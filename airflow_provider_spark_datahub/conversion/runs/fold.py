@@ -53,6 +53,8 @@ _NON_MATERIALISING = tuple(
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
 DROP, RENAME = "DROP", "RENAME"
+REPLACES = "replaces"
+"""Facet of outputs that is not OpenLineage's: by its plan, an overwrite left nothing else."""
 # Roots of plans that write tables of catalogues, as the names of queries spell them.
 _WRITE_NODES = frozenset(
     {
@@ -84,8 +86,8 @@ class DatasetState(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param version: the version that the run read first, or wrote last, if the producer names it.
-    :param replaces: Iceberg's report says that the table holds nothing but what the run wrote.
-    :param scans: snapshots of an Iceberg table that the run read, as its reports name them.
+    :param replaces: Iceberg's report or Spark's plan says that the dataset holds nothing but what the run wrote.
+    :param scans: snapshots of an Iceberg table that the run read, as its reports name them, or versions in plans.
     :param amounts: what each scan read.
     :param gap: why Spark's plan does not show where its rows come from.
     :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of it.
@@ -149,7 +151,8 @@ def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], tuple[OutputS
 def _replaces(output_facets: Facets) -> bool:
     counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
     pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
-    return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
+    is_whole = all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
+    return REPLACES in output_facets.facets or is_whole
 
 
 # The events of an application repeat the schemas of its tables.

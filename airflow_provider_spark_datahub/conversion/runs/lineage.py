@@ -139,20 +139,22 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
     return sorted(joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
 
 
-def outer_runs(runs: Collection[RunState]) -> set[str]:
-    """Return the ids of the queries that only surround the query that writes, as CREATE OR REPLACE TABLE AS SELECT."""
+def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
+    """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS SELECT), by their ids."""
     outer = [run for run in runs if run.plan_node.endswith("_as_select")]
     writers: dict[frozenset[DatasetId], list[RunState]] = {}
     for run in runs if outer else ():
         writers.setdefault(_targets(run), []).append(run)
-    return {run.run_id for run in outer if any(_surrounds(run, inner) for inner in writers[_targets(run)])}
+    inner = {run.run_id: [one for one in writers[_targets(run)] if surrounds(run, one)] for run in outer}
+    return {run_id: found for run_id, found in inner.items() if found}
 
 
 def _targets(run: RunState) -> frozenset[DatasetId]:
     return frozenset(dataset for dataset, _ in run.written)
 
 
-def _surrounds(run: RunState, inner: RunState) -> bool:
+def surrounds(run: RunState, inner: RunState) -> bool:
+    """Return whether a query ran during another one, with its inputs."""
     if inner is run or run.start_ms is None or run.end_ms is None or inner.start_ms is None or inner.end_ms is None:
         return False
     is_during = run.start_ms <= inner.start_ms and inner.end_ms <= run.end_ms

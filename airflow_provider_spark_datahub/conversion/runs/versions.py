@@ -24,7 +24,13 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import LISTINGS, Lineage, Operation, outer_runs
+from airflow_provider_spark_datahub.conversion.runs.lineage import (
+    LISTINGS,
+    Lineage,
+    Operation,
+    outer_runs,
+    surrounds,
+)
 
 _MOST_DATASETS = 500
 """Most datasets of a run that are described, lest its properties grow too long for DataHub."""
@@ -103,6 +109,10 @@ class DatasetUses:
         self.reads: dict[str, JobUse] = {}
         self.writes: dict[str, JobUse] = {}
         self._runs, self._namer = [run for run in runs if run.run_id not in outer], namer
+        # Within a query that replaces a table, the version is that of the replaced one; in Delta, at its end, too.
+        named = [run for run in ended if any(state.version for _, state in run.written)]
+        early = {inner.run_id for run in named for inner in outer.get(run.run_id, ())}
+        replacing = [run for run in ended if "replace_table" in run.plan_node]
         for run in in_time(ended):
             inputs = run.inputs.items() if run.run_id not in outer else ()
             for use, state in _uses(self.reads, inputs, namer, lineage.inputs):
@@ -113,9 +123,11 @@ class DatasetUses:
                 use.rows.append(state.statistics.rows)
                 use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
             for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
-                use.versions = {state.version: None} if state.version else use.versions
+                is_delta = state.layer == "delta" and state.version != "0"
+                is_staged = is_delta and any(one is run or surrounds(one, run) for one in replacing)
+                version = "" if is_staged or run.run_id in early else state.version
+                use.versions = {version: None} if version else use.versions
                 use.written |= use.versions
-                use.replaces = use.replaces or state.replaces
         # A query without an end may have read anything.
         for run in (run for run in runs if not (run.ended or _is_listing(run))):
             for use, _ in _uses(self.reads, run.inputs.items(), namer, lineage.inputs):
@@ -190,6 +202,7 @@ def _uses(
         if not state.is_metadata and (urn := namer.urn(dataset)) in edges and urn is not None:
             use = known.setdefault(urn, JobUse())
             use.schema = state.schema or use.schema
+            use.replaces = use.replaces or (state.replaces and not namer.is_cut(dataset))
             yield use, state
 
 

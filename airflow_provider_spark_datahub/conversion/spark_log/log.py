@@ -35,6 +35,7 @@ _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 _PLANS_OF_QUERY = 20
 _MOST_PLAN_CHARS, _SHORT_PLAN_CHARS = 100_000_000, 16 * 1024
 _MAX_NUMBER = 1e18
+_OVERWRITES = "spark.sql.sources.partitionOverwriteMode"
 
 
 @dataclass(slots=True)
@@ -110,6 +111,9 @@ class SqlExecution:
     :param failure: the error that it ended with, without secrets; empty if it succeeded.
     :param worked: Spark ran a job for it.
     :param rdd_paths: paths of files whose rows its jobs read through RDDs.
+    :param is_dynamic: an overwrite replaces only the partitions that it writes.
+    :param counted: nodes whose metrics the driver counts: their heads, locations, and the metrics' ids by name.
+    :param counts: the values of these metrics, by their ids.
     """
 
     id: int
@@ -122,6 +126,9 @@ class SqlExecution:
     failure: str = ""
     worked: bool = False
     rdd_paths: dict[str, None] = field(default_factory=dict)
+    is_dynamic: bool = False
+    counted: tuple[tuple[str, str, Mapping[str, int]], ...] = ()
+    counts: dict[int, int] = field(default_factory=dict)
 
     @property
     def ended_well(self) -> bool:
@@ -316,6 +323,7 @@ class SparkLog:
             "SparkListenerJobStart": self._job_started,
             f"{_SQL}SQLExecutionStart": self._execution_started,
             f"{_SQL}SQLExecutionEnd": self._execution_ended,
+            f"{_SQL}DriverAccumUpdates": self._counted,
             f"{_STREAMING}QueryStartedEvent": self._query_started,
             f"{_STREAMING}QueryProgressEvent": self._query_progressed,
             f"{_STREAMING}QueryTerminatedEvent": self._query_terminated,
@@ -390,6 +398,8 @@ class SparkLog:
         matched = _RUN_OF_QUERY.search(description)
         root = event.get("rootExecutionId")
         query_run_id = matched[1].lower() if matched else ""
+        modes = (as_object(event.get("modifiedConfigs")), self._application.properties)
+        mode = next((as_text(settings[_OVERWRITES]) for settings in modes if _OVERWRITES in settings), "")
         plan = _with_whole_lists(as_text(event.get("physicalPlanDescription")), event.get("scanLocations"))
         self._application.executions[number] = SqlExecution(
             number,
@@ -398,7 +408,17 @@ class SparkLog:
             root if isinstance(root, int) else number,
             start_ms,
             query_run_id,
+            is_dynamic=mode.lower() == "dynamic",
+            counted=tuple(_counted_nodes(event)) if plan else (),
         )
+
+    def _counted(self, event: JsonObject) -> None:
+        number, updates = event.get("executionId"), event.get("accumUpdates")
+        execution = self._application.executions.get(number) if isinstance(number, int) else None
+        if execution is not None and isinstance(updates, list):
+            wanted = {number for _, _, ids in execution.counted for number in ids.values()}
+            pairs = (pair for pair in updates if isinstance(pair, list) and [*map(type, pair)] == [int, int])
+            execution.counts |= {number: value for number, value in pairs if number in wanted}
 
     def _job_started(self, event: JsonObject) -> None:
         application = self._application
@@ -453,6 +473,13 @@ class SparkLog:
         if run_id not in queries:
             queries[run_id] = StreamingQuery(as_text(event.get("id")), run_id)
         return queries[run_id]
+
+
+def _counted_nodes(event: JsonObject) -> Iterator[tuple[str, str, dict[str, int]]]:
+    for node in as_objects(event.get("countedNodes")):
+        metrics = as_object(node.get("metrics")).items()
+        ids = {name: number for name, number in metrics if type(number) is int}
+        yield as_text(node.get("node")), as_text(node.get("location")), ids
 
 
 def _with_whole_lists(plan: str, locations: object) -> str:

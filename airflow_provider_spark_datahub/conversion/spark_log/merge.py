@@ -58,7 +58,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
 from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
-from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
+from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents, reads_of, replaced_by
 
 # Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
 # read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
@@ -241,6 +241,7 @@ class _Merge:
         """Add the columns, and the outputs, that a reported execution has in its plans only."""
         self._drop_tables(matched, parts[0].plan)
         self._name_whole(matched, parts)
+        self._add_uses(matched, parts)
         relations = [relation for part in parts for relation in queries_with_parts(part.plan)]
         for run_id in matched if relations else ():
             self._by_id[run_id] = self._columns.with_tables(self._by_id[run_id], relations)
@@ -279,6 +280,23 @@ class _Merge:
             self._by_id[run_id] = renamed(
                 self._by_id[run_id], lambda name: sources.get(name, name), lambda name: sinks.get(name, name)
             )
+
+    def _add_uses(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
+        """Add the versions that a query read, and that its overwrite left nothing else, if events do not say it."""
+        reads = reads_of(parts, self._names)
+        replaced = {self._namer.urn(dataset) for dataset in replaced_by(parts, self._names)}
+        for run_id in matched if reads or replaced else ():
+            run = self._by_id[run_id]
+            inputs, outputs = dict(run.inputs), dict(run.outputs)
+            for dataset, facets in reads.items():
+                scans = tuple(one["icebergScanReport"]["snapshotId"] for one in facets if "icebergScanReport" in one)
+                if scans and (state := inputs.get(dataset)) is not None and not (state.version or state.scans):
+                    inputs[dataset] = structs.replace(state, scans=scans)
+            for dataset, state in outputs.items() if replaced else ():
+                # Without a version, nobody knows who reads an earlier one of a table.
+                if self._namer.urn(dataset) in replaced and (state.version or not state.layer):
+                    outputs[dataset] = structs.replace(state, replaces=True)
+            self._by_id[run_id] = structs.replace(run, inputs=inputs, outputs=outputs)
 
     def _with_columns(
         self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False

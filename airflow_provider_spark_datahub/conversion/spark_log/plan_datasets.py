@@ -93,6 +93,8 @@ _SINKS = {
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
+# An overwrite of what has no partitions.
+_OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
 _JDBC = "JDBCRelation("
 _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
@@ -267,6 +269,18 @@ def sinks_of(node: Node) -> Iterator[PlanDataset]:
         table, catalog = named["in_database"], JDBC_CATALOG
     if found is not None and "..." not in path:
         yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
+
+
+def replaces_all(node: Node) -> bool:
+    """Return whether the node leaves nothing of what its target held: files, or a table that is replaced.
+
+    A table may have earlier versions, which others read. In Delta, options may name a part of it.
+    """
+    if node.kind == "InsertIntoHadoopFsRelationCommand":
+        return _OVERWRITTEN.match(node.arguments) is not None and "partitionOverwriteMode" not in node.arguments
+    return (
+        node.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect") and ".DeltaCatalog@" not in node.arguments
+    )
 
 
 class TableChange(NamedTuple):

@@ -115,6 +115,10 @@ class PlanNames:
         found = self.of(named)
         return found.id if found is not None else None
 
+    def is_whole(self, named: PlanDataset) -> bool:
+        """Return whether the name of a dataset has its whole path, not that of a folder around a partition."""
+        return not named.path or self.id_of(named) == location_of(named.path, self._default_fs)
+
     def cut_by_events(self, datasets: Iterable[PlanDataset]) -> dict[DatasetId, DatasetId]:
         """Return the files and folders that OpenLineage takes for partitions and cuts, by what it makes of them."""
         odd = [named.path for named in datasets if "%" in named.path and "=" in named.path and not named.table]

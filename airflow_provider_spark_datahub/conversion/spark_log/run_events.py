@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.events import RDD_JOB, SPARK_LOG, DatasetId
+from airflow_provider_spark_datahub.conversion.events import RDD_JOB, SPARK_LOG, DatasetId, JsonObject
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.runs.fold import REPLACES
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
@@ -29,11 +31,13 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     change_of,
     dropped_database,
     relation_of,
+    replaces_all,
+    sinks_of,
     sources_of,
     unclear_paths,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -42,6 +46,28 @@ _HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
 _CREATE_NODE = "execute_create_data_source_table_command"
+_SNAPSHOT = re.compile(
+    r"\bIceberg\w{0,20}Scan\(table=(?P<table>[\w.]{1,300}), [^\n]{0,200}?\bsnapshotId=(?P<version>\d{1,20}),"
+)
+# Delta lists the files of each scan in an execution of its own, which reads the state of the table's version.
+_LISTS_FILES = ("Filtering files for query", "MERGE operation - scanning files for matches")
+_STATE = re.compile(r"\bDelta Table State #(?P<version>\d{1,20}) - (?P<path>\S+)/_delta_log\b")
+_SIZES = ("size of files read", "total data file size (bytes)")
+# Rows, bytes and files in the metrics of a command that writes files, of Iceberg's commit, and of Delta's commands.
+_WRITTEN = (
+    ("number of output rows", "written output", "number of written files"),
+    ("number of added records", "total size of added files (bytes)", "number of added data files"),
+    ("", "number of target bytes added", ""),
+    ("", "number of bytes added", ""),
+)
+_NOTHING: JsonObject = {}
+_STATISTICS = ("rowCount", "size", "fileCount")
+_COMMIT = {
+    "addedDataFiles": "number of added data files",
+    "totalDataFiles": "total number of data files",
+    "addedRecords": "number of added records",
+    "totalRecords": "total number of records",
+}
 
 
 def events_of_application(application: LoggedApplication) -> Iterator[dict[str, Any]]:
@@ -140,6 +166,13 @@ class LogEvents:
         inputs += self._inputs_of_rdds(paths_of_rdds(parts))
         changed = [*self._changed_tables(plans)]
         outputs += changed
+        reads = reads_of(parts, self._names)
+        inputs = [one | {"inputFacets": facets} for one in inputs for facets in reads.get(DatasetId(*_key(one)), [{}])]
+        if len(outputs) == 1:
+            outputs[0]["outputFacets"] = write_of(parts)
+            is_table = "symlinks" in outputs[0]["facets"]
+            if not is_table and DatasetId(*_key(outputs[0])) in replaced_by(parts, self._names):
+                outputs[0]["outputFacets"][REPLACES] = {}
         if not inputs and not outputs:
             return
         is_created = any(
@@ -256,3 +289,64 @@ class LogEvents:
 
 def _key(dataset: dict[str, Any]) -> tuple[str, str]:
     return dataset["namespace"], dataset["name"]
+
+
+# -- versions and amounts, by plans and the driver's metrics
+
+
+def reads_of(parts: Sequence[SqlExecution], names: PlanNames) -> dict[DatasetId, list[JsonObject]]:
+    """Return the facets of each read by an execution, as OpenLineage's inputs would have them."""
+    versions, sizes = dict[DatasetId, dict[int, None]](), dict[DatasetId, list[int]]()
+    for part in parts:
+        for dataset, version in _versions(part):
+            if (found := names.id_of(dataset)) is not None:
+                versions.setdefault(found, {})[version] = None
+        for node, counts in _counted(part):
+            for size in (counts[name] for name in _SIZES if name in counts):
+                for found in filter(None, map(names.id_of, sources_of(node))):
+                    sizes.setdefault(found, []).append(size)
+    reads: dict[DatasetId, list[JsonObject]] = {}
+    for read in versions.keys() | sizes.keys():
+        listed: list[JsonObject] = [{"icebergScanReport": {"snapshotId": one}} for one in versions.get(read, ())]
+        counted: list[JsonObject] = [{"inputStatistics": {"size": size}} for size in sizes.get(read, ())]
+        reads[read] = [{**one, **other} for one, other in zip_longest(listed, counted, fillvalue=_NOTHING)]
+    return reads
+
+
+def write_of(parts: Sequence[SqlExecution]) -> dict[str, Any]:
+    """Return the facets of what an execution wrote, as OpenLineage's output would have them."""
+    facets, totals = dict[str, Any](), dict[str, int]()
+    for _, counts in (counted for part in parts for counted in _counted(part)):
+        for metrics in (metrics for metrics in _WRITTEN if metrics[1] in counts):
+            for key, name in zip(_STATISTICS, metrics, strict=True):
+                if name in counts:
+                    totals[key] = totals.get(key, 0) + counts[name]
+        if counts.keys() >= {*_COMMIT.values()}:
+            facets["icebergCommitReport"] = {"commitMetrics": {key: counts[name] for key, name in _COMMIT.items()}}
+    return facets | ({"outputStatistics": totals} if totals else {})
+
+
+def replaced_by(parts: Sequence[SqlExecution], names: PlanNames) -> set[DatasetId]:
+    """Return the datasets that hold nothing but what an execution wrote, by its overwrites."""
+    plans = (part.plan for part in parts if not (part.is_dynamic or part.failure or part.end_ms is None))
+    nodes = (node for plan in plans for node in Plan.of(plan).nodes if replaces_all(node))
+    sinks = (sink for node in nodes for sink in sinks_of(node) if names.is_whole(sink))
+    return {found for found in map(names.id_of, sinks) if found is not None}
+
+
+def _versions(part: SqlExecution) -> Iterator[tuple[PlanDataset, int]]:
+    # Those of metadata tables name the snapshot that they describe.
+    for found in _SNAPSHOT.finditer(part.plan):
+        yield PlanDataset(table=found["table"]), int(found["version"])
+    if part.description.endswith(_LISTS_FILES):
+        for found in _STATE.finditer(part.plan):
+            yield PlanDataset(found["path"]), int(found["version"])
+
+
+def _counted(part: SqlExecution) -> Iterator[tuple[Node, Mapping[str, int]]]:
+    """Yield the nodes that the driver counts something of, with the counts by name."""
+    for head, location, ids in part.counted:
+        counts = {name: part.counts[number] for name, number in ids.items() if number in part.counts}
+        index, _, paths = location.partition("[")
+        place = f"Location: {index.partition('(')[0]} [{paths}" if paths else ""
+        yield Node(0, head.strip(), place), counts
