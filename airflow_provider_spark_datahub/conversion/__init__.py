@@ -25,7 +25,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .aspects import patched_edges, retractions
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
-    from .datasets import DatasetNamer
+    from .datasets import DatasetNamer, parent_folders
     from .diagnostics import Diagnostics
     from .events import DatasetId, EventError, as_object, event_without_secrets, parse_time_ms
     from .facets.run import DataInterval, RunType

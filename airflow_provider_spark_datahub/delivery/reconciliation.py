@@ -12,6 +12,7 @@ from airflow_provider_spark_datahub.conversion import (
     DatasetNamer,
     LineageSettings,
     folded,
+    parent_folders,
     split_dataset_urn,
 )
 
@@ -97,13 +98,17 @@ def reconcile(
     """
     ours, index = dict.fromkeys(ours), _Index(held, settings)
     paths = dict.fromkeys((*(urn for urn in ours if "/" in urn), *index.paths))
+    tables = {(table.folder, folded(table.urns[0])): table for table in daily}
+    members = {place: list(table.urns) for place, table in tables.items()}
     ghosts: dict[str, list[str]] = {}
-    for urn in paths.keys() - index.described:
-        ghosts.setdefault(folded(urn), []).append(urn)
+    for urn in (urn for urn in paths if urn not in index.described):
+        name = folded(urn)
+        place = next(((folder, name) for folder in parent_folders(urn) if (folder, name) in members), None)
+        (members[place] if place is not None else ghosts.setdefault(name, [])).append(urn)
     result = Reconciliation({}, {}, [], [], {})
-    for name, table in {folded(table.urns[0]): table for table in daily}.items():
-        known = table._replace(urns=tuple(dict.fromkeys((*table.urns, *ghosts.pop(name, ())))))
-        result.daily.append((known, index.problem(known, paths)))
+    for place, urns in members.items():
+        table = tables[place]._replace(urns=tuple(dict.fromkeys(urns)))
+        result.daily.append((table, index.problem(table, paths)))
     folds = {urn for table, _ in result.daily for urn in table.urns}
     for urn in ours:
         if urn in index.described or urn in folds:

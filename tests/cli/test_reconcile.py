@@ -191,6 +191,21 @@ def test_a_path_spec_with_another_effect_is_listed_and_left_out(
     assert f"makes them /lake/out, but {reason}: left out\n" in said
 
 
+def test_tables_whose_names_differ_in_digits_too_get_a_path_spec_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    histories = Histories(outbox_at(tmp_path).storage)
+    for day in (1, 2, 3):
+        outputs = {urn(f"/lake/area{area}/out/day_{day}", "file"): Use() for area in (1, 2)}
+        key = AttemptKey("shop", f"scheduled__{day}", "build", -1, 1)
+        histories.write(Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9)
+    ghosts = [ghost(urn(f"/lake/area{area}/out/day_{day}", "file")) for area in (1, 2) for day in range(10, 20)]
+    found, said = reconciled(tmp_path, monkeypatch, *ghosts)
+    specs = [spec["path_spec_list"] for spec in found["path_specs"]["file"]]
+    assert sorted(specs) == [["/lake/area1/{table}"], ["/lake/area2/{table}"]]
+    assert said.count("13 datasets such as ") == 2
+
+
 def test_the_instance_of_a_path_is_known_from_datahub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, ghosts, held = urn("lake/orders", "s3"), urn("us.lake/orders", "s3"), urn("eu.lake/orders", "s3")
     key = AttemptKey("shop", "scheduled__1", "build", -1, 1)

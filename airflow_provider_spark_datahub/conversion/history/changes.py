@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise
-from operator import ne
+from itertools import chain, islice, pairwise, takewhile
+from operator import eq, ne
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -315,6 +317,11 @@ class DailyTable(NamedTuple):
             yield from _of_daily_names(now, earlier[:MOST_COMPARED])
 
     @property
+    def folder(self) -> str:
+        """Beginning of the URNs of its paths."""
+        return "/".join(self.urns[0].split("/")[: self.name.count("/") + 1])
+
+    @property
     def setting(self) -> str:
         """The setting, and what it does."""
         spec = self.spec if "platform_instance" in self.spec else self.spec["path_spec_list"]
@@ -330,16 +337,26 @@ class DailyTable(NamedTuple):
 
 
 def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[DailyTable]:
-    known: dict[str, dict[str, None]] = {}
+    known: dict[str, set[tuple[str, ...]]] = {}
     for green in greens:
         for urn in green.outputs:
-            known.setdefault(folded(urn, green.key.run_id), {})[urn] = None
+            known.setdefault(folded(urn, green.key.run_id), set()).add(tuple(urn.split("/")))
+    ordered = {name: sorted(paths) for name, paths in known.items()}
     for urn, use in now.outputs.items():
-        earlier = known.get(folded(urn, now.key.run_id), {})
-        if urn not in earlier and len(earlier) >= FEW_GREENS - 1 and "/" in urn:
-            table = DailyTable.of([urn, *earlier], use.scheme, use.instance)
+        path, name = tuple(urn.split("/")), folded(urn, now.key.run_id)
+        earlier = _nearest(path, ordered.get(name, ()))
+        if len(path) > 1 and len(earlier) >= FEW_GREENS - 1 and path not in known[name]:
+            table = DailyTable.of([urn, *map("/".join, earlier)], use.scheme, use.instance)
             if table is not None:
                 yield table
+
+
+def _nearest(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+    """Return the paths that have the longest beginning in common with a path. :param paths: in order."""
+    at = bisect_left(paths, path)
+    near = (takewhile(bool, map(eq, path, other)) for other in paths[max(0, at - 1) : at + 1])
+    common = path[: max((sum(same) for same in near), default=0)]
+    return paths[bisect_left(paths, common) : bisect_left(paths, (*common, chr(sys.maxunicode)))]
 
 
 class _Line(NamedTuple):
