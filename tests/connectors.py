@@ -26,7 +26,7 @@ PROPERTIES = {
 
 def spark_home() -> Path:
     """Return this Spark's home."""
-    return next((CONNECTORS / "spark").glob("lib/python3*/site-packages/pyspark"))
+    return next((CONNECTORS / "spark").glob("lib/python3*/site-packages/pyspark"), CONNECTORS)
 
 
 def spark_path() -> str:

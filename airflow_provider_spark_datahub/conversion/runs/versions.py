@@ -109,7 +109,7 @@ class DatasetUses:
         self.reads: dict[str, JobUse] = {}
         self.writes: dict[str, JobUse] = {}
         self._runs, self._namer = [run for run in runs if run.run_id not in outer], namer
-        # Within a query that replaces a table, the version is that of the replaced one; in Delta, at its end, too.
+        # Within a query that replaces a table, the version is that of the replaced one.
         named = [run for run in ended if any(state.version for _, state in run.written)]
         early = {inner.run_id for run in named for inner in outer.get(run.run_id, ())}
         replacing = [run for run in ended if "replace_table" in run.plan_node]
@@ -123,9 +123,10 @@ class DatasetUses:
                 use.rows.append(state.statistics.rows)
                 use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
             for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
-                is_delta = state.layer == "delta" and state.version != "0"
-                is_staged = is_delta and any(one is run or surrounds(one, run) for one in replacing)
-                version = "" if is_staged or run.run_id in early else state.version
+                version = "" if run.run_id in early else state.version
+                if state.layer == "delta" and version.isdecimal() and any(surrounds(one, run) for one in replacing):
+                    # Delta allows no other commit in between.
+                    version = str(int(version) + 1)
                 use.versions = {version: None} if version else use.versions
                 use.written |= use.versions
         # A query without an end may have read anything.

@@ -95,6 +95,7 @@ _SINKS = {
 }
 # An overwrite of what has no partitions.
 _OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
+_OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
 _JDBC = "JDBCRelation("
 _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
@@ -276,11 +277,10 @@ def replaces_all(node: Node) -> bool:
 
     A table may have earlier versions, which others read. In Delta, options may name a part of it.
     """
+    is_whole = node.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect")
     if node.kind == "InsertIntoHadoopFsRelationCommand":
-        return _OVERWRITTEN.match(node.arguments) is not None and "partitionOverwriteMode" not in node.arguments
-    return (
-        node.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect") and ".DeltaCatalog@" not in node.arguments
-    )
+        is_whole = _OVERWRITTEN.match(node.arguments) is not None
+    return is_whole and _OF_PART.search(node.arguments) is None
 
 
 class TableChange(NamedTuple):
