@@ -119,6 +119,10 @@ class CollectionReport(msgspec.Struct):
     @property
     def sentence(self) -> str:
         """Outcome for people, with its detail."""
+        if self.outcome is Outcome.EMPTY and self.quarantined:
+            bad, more = self.quarantined[0], self.quarantined_count - 1
+            others = f", and {counted(more, 'other line is', 'other lines are')} unusable" if more else ""
+            return f"no line of the events can be used: {bad.source}, line {bad.line}: {bad.reason}{others}"
         return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
 
 

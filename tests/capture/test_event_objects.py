@@ -143,7 +143,12 @@ class _Failing(_Refusing):
     ("contents", "stop", "outcome", "said"),
     [
         ({}, never, Outcome.MISSING, "s3://events/dag/try1.events"),
-        ({"1.json": b"no"}, never, Outcome.EMPTY, "s3://events/dag/try1.events"),
+        (
+            {"1.json": b"no"},
+            never,
+            Outcome.EMPTY,
+            "no line of the events can be used: s3://events/try1.events/1.json",
+        ),
         ({"1.json": text(1)}, lambda: True, Outcome.TIMED_OUT, "after 0 objects"),
     ],
 )

@@ -434,6 +434,16 @@ def test_bad_lines_do_not_affect_other_events(one: Try) -> None:
     assert "not a run event" in texts
 
 
+def test_a_file_of_bad_lines_alone_does_not_count_as_empty(one: Try) -> None:
+    path = one.job_writes(b"no json\n[]\n")
+    report = one.finish()
+    assert (report.events, report.bad_events) == (0, 2)
+    reason = str(report.reason)
+    assert reason.startswith(f"no line of the events can be used: {path}, line 1: not valid JSON")
+    assert reason.endswith(", and 1 other line is unusable")
+    assert path.is_file()
+
+
 def test_events_that_there_is_no_time_to_read_are_left_to_a_drain(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
     report = one.finish(replace(ENDED, seconds=0.0))
