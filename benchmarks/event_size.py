@@ -6,7 +6,7 @@
 Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each; ``files`` that only
 column lineage names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``:
 files that are one dataset by ``file_partition_regexp``; ``generations`` of one table, created and dropped again and
-again.
+again; ``replacements`` of one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ SETTINGS = {
 Event = dict[str, Any]
 
 
-def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB") -> bytes:
+def event(
+    number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB", node: str = "query"
+) -> bytes:
     """Return an event of one application. :param number: of the run; 0 is the application's own."""
     facets: Event = {"processing_engine": {"name": "spark"}, "spark_jobDetails": {}}
     if number:
@@ -38,10 +40,10 @@ def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job
     return json.dumps(
         {
             "eventType": kind,
-            "eventTime": f"2026-01-01T00:{number // 60 % 60:02d}:{number % 60:02d}Z",
+            "eventTime": f"2026-01-01T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
             "producer": "https://github.com/OpenLineage/OpenLineage/tree/1.34.0/integration/spark",
             "run": {"runId": RUN.format(number), "facets": facets},
-            "job": {"namespace": "default", "name": "app.query", "facets": {"jobType": {"jobType": job_type}}},
+            "job": {"namespace": "default", "name": f"app.{node}", "facets": {"jobType": {"jobType": job_type}}},
             "inputs": inputs,
             "outputs": outputs,
         }
@@ -103,6 +105,16 @@ def generations(count: int) -> Iterator[bytes]:
             yield event(number + more, "COMPLETE", [], [dataset("/lake/t", lifecycleStateChange=change)])
 
 
+def replacements(count: int) -> Iterator[bytes]:
+    """Yield the events of a table that is replaced so many times, each by a query within a query."""
+    table, source = [dataset("/lake/t")], [dataset("/lake/source")]
+    for number in range(1, 2 * count, 2):
+        for run, kind in ((number, "START"), (number + 1, "START"), (number + 1, "COMPLETE"), (number, "COMPLETE")):
+            node = "query" if run > number else "atomic_replace_table_as_select"
+            ends = event(number, kind, source, table, node=node)
+            yield ends.replace(RUN.format(number).encode(), RUN.format(run).encode())
+
+
 SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
     "inputs": (inputs, 50_000),
     "outputs": (outputs, 50_000),
@@ -111,6 +123,7 @@ SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
     "listings": (listings, 10_000),
     "partitions": (partitions, 10_000),
     "generations": (generations, 5_000),
+    "replacements": (replacements, 2_500),
 }
 """Each with its n."""
 

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge, reported_columns, streaming
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
@@ -83,6 +83,14 @@ def refused(many: int) -> Callable[[], object]:
     wrote = [run(index, job="shop.insert.t", outputs=[path("t")], worked=True) for index in range(many)]
     created = [run(many + index, outputs=[path("t")]) for index in range(many)]
     return lambda: effects.with_effects(application([*wrote, *created]))
+
+
+def replaced(many: int) -> Callable[[], object]:
+    command = "shop.atomic_replace_table_as_select.t"
+    around = [run(index, job=command, outputs=[path("t")]) for index in range(many)]
+    return lambda: outer_runs(
+        [*around, *(run(index, job="shop.append.t", outputs=[path("t")]) for index in range(many))]
+    )
 
 
 def spread(many: int) -> Callable[[], object]:
@@ -244,7 +252,19 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(refused, spread, micro_batches, renamed, models, partitions, silent_queries, lost, files_of_plans, listings),
+    *(
+        refused,
+        replaced,
+        spread,
+        micro_batches,
+        renamed,
+        models,
+        partitions,
+        silent_queries,
+        lost,
+        files_of_plans,
+        listings,
+    ),
     *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
     *(clones, columns_of_one_insert, sources_of_edges, lost_edges),
 ]

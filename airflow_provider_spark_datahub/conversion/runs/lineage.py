@@ -6,6 +6,7 @@ See the conversion rules, sections 4 and 7.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -141,24 +142,34 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
 
 def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
     """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS SELECT), by their ids."""
-    outer = [run for run in runs if run.plan_node.endswith("_as_select")]
+
+    def is_outer(run: RunState) -> bool:
+        return run.plan_node.endswith("_as_select")
+
     writers: dict[frozenset[DatasetId], list[RunState]] = {}
-    for run in runs if outer else ():
+    for run in runs if any(map(is_outer, runs)) else ():
         writers.setdefault(_targets(run), []).append(run)
-    inner = {run.run_id: [one for one in writers[_targets(run)] if surrounds(run, one)] for run in outer}
-    return {run_id: found for run_id, found in inner.items() if found}
+    return dict(chain.from_iterable(inner_runs(same, is_outer).items() for same in writers.values()))
+
+
+def inner_runs(runs: Iterable[RunState], is_outer: Callable[[RunState], bool]) -> dict[str, list[RunState]]:
+    """Return the queries that ran during an outer one, with its inputs, by the id of that one."""
+    timed = sorted((run for run in runs if run.start_ms is not None and run.end_ms is not None), key=_start)
+    found = {}
+    for run in filter(is_outer, timed):
+        first, end_ms = bisect_left(timed, _start(run), key=_start), run.end_ms or 0
+        during = timed[first : bisect_right(timed, end_ms, key=_start)]
+        inner = [one for one in during if one is not run and (one.end_ms or 0) <= end_ms]
+        found[run.run_id] = [one for one in inner if run.inputs.keys() <= one.inputs.keys()]
+    return {run_id: inner for run_id, inner in found.items() if inner}
+
+
+def _start(run: RunState) -> int:
+    return run.start_ms or 0
 
 
 def _targets(run: RunState) -> frozenset[DatasetId]:
     return frozenset(dataset for dataset, _ in run.written)
-
-
-def surrounds(run: RunState, inner: RunState) -> bool:
-    """Return whether a query ran during another one, with its inputs."""
-    if inner is run or run.start_ms is None or run.end_ms is None or inner.start_ms is None or inner.end_ms is None:
-        return False
-    is_during = run.start_ms <= inner.start_ms and inner.end_ms <= run.end_ms
-    return is_during and run.inputs.keys() <= inner.inputs.keys()
 
 
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:

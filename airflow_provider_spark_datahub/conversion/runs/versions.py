@@ -28,8 +28,8 @@ from airflow_provider_spark_datahub.conversion.runs.lineage import (
     LISTINGS,
     Lineage,
     Operation,
+    inner_runs,
     outer_runs,
-    surrounds,
 )
 
 _MOST_DATASETS = 500
@@ -112,7 +112,8 @@ class DatasetUses:
         # Within a query that replaces a table, the version is that of the replaced one.
         named = [run for run in ended if any(state.version for _, state in run.written)]
         early = {inner.run_id for run in named for inner in outer.get(run.run_id, ())}
-        replacing = [run for run in ended if "replace_table" in run.plan_node]
+        replacing = inner_runs(ended, lambda run: "replace_table" in run.plan_node)
+        staged = {inner.run_id for found in replacing.values() for inner in found}
         for run in in_time(ended):
             inputs = run.inputs.items() if run.run_id not in outer else ()
             for use, state in _uses(self.reads, inputs, namer, lineage.inputs):
@@ -124,7 +125,7 @@ class DatasetUses:
                 use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
             for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
                 version = "" if run.run_id in early else state.version
-                if state.layer == "delta" and version.isdecimal() and any(surrounds(one, run) for one in replacing):
+                if state.layer == "delta" and version.isdecimal() and run.run_id in staged:
                     # Delta allows no other commit in between.
                     version = str(int(version) + 1)
                 use.versions = {version: None} if version else use.versions
