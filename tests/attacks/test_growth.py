@@ -14,11 +14,13 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
+from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use, changes_since
 from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
@@ -91,6 +93,19 @@ def replaced(many: int) -> Callable[[], object]:
     return lambda: outer_runs(
         [*around, *(run(index, job="shop.append.t", outputs=[path("t")]) for index in range(many))]
     )
+
+
+def names_of_each_run(many: int) -> Callable[[], object]:
+    def ended(number: int) -> Fingerprint:
+        letters = [
+            str(number * many + index).translate(str.maketrans("0123456789", "abcdefghij")) for index in range(many)
+        ]
+        outputs = {f"urn:li:dataset:(urn:li:dataPlatform:s3,tmp/{name}/{name},PROD)": Use() for name in letters}
+        return Fingerprint(AttemptKey("shop", str(number), "build", -1, 1), number, number, True, outputs=outputs)
+
+    many *= 10  # the rest takes hundreds of steps a name
+    now, *greens = map(ended, (4, 3, 2, 1))
+    return lambda: changes_since(now, greens)
 
 
 def spread(many: int) -> Callable[[], object]:
@@ -252,19 +267,8 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(
-        refused,
-        replaced,
-        spread,
-        micro_batches,
-        renamed,
-        models,
-        partitions,
-        silent_queries,
-        lost,
-        files_of_plans,
-        listings,
-    ),
+    *(refused, replaced, names_of_each_run, spread, micro_batches, renamed, models, partitions, silent_queries),
+    *(lost, files_of_plans, listings),
     *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
     *(clones, columns_of_one_insert, sources_of_edges, lost_edges),
 ]

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise, takewhile
-from operator import eq, ne
+from operator import eq
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -449,18 +449,18 @@ def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool)
             yield _Line(3, f"{verb} {subject} no longer")
     new = [name for name in seen if not any(name in uses for uses in known)]
     counts = Counter(chain.from_iterable(known)) if new else {}
-    # Names of one run only, such as those of temporary folders.
-    own = [[_PART.split(other) for other in uses if counts.get(other) == 1] for uses in known[:FEW_GREENS]]
+    # Names of one run only, such as those of temporary folders, which differ in one part.
+    own = [{key for other in uses if counts.get(other) == 1 for key in _masked(other)} for uses in known[:FEW_GREENS]]
     for name in new:
-        parts = _PART.split(name)
-        if len(own) < FEW_GREENS or not all(any(_is_like(parts, other) for other in others) for others in own):
+        if len(own) < FEW_GREENS or any(keys.isdisjoint(_masked(name)) for keys in own):
             subject = seen[name][0]
             yield _Line(3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),))
 
 
-def _is_like(name: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether two names differ in one part."""
-    return len(name) == len(other) and sum(map(ne, name, other)) == 1
+def _masked(name: str) -> Iterator[tuple[str | int, ...]]:
+    """Yield a name without each of its parts in turn: two names that differ in one part have one of these in common."""
+    parts = _PART.split(name)
+    yield from ((at, *parts[:at], *parts[at + 1 :]) for at in range(len(parts)))
 
 
 def _of_columns(subject: str, before: Use, after: Use, used: Collection[str] | None) -> Iterator[_Line]:
