@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from .openlineage import OpenLineageSink
     from .openlineage_settings import OpenLineageSettings
     from .rest import RestSink
-    from .rest_datasets import read_datasets
-    from .rest_runs import read_runs
+    from .rest_reading import read_datasets, read_runs
     from .rest_settings import RestSettings
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion import Fingerprint, LineageSettings, Proposal, SilentTasks
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink, rest_runs
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink, rest_reading
 from tests.cli.commands import run
 from tests.conversion.builders import START_MS, Json, application, file, only_job, proposals, query, symlink, urn
 from tests.oracles.gms import GmsStandIn
@@ -66,7 +66,7 @@ def gms(monkeypatch: pytest.MonkeyPatch) -> Iterator[GmsStandIn]:
 
 
 def read(gms: GmsStandIn, token: str = "right", seconds: float = 60.0) -> list[Fingerprint]:
-    return rest_runs.read_runs(RestSettings(gms.url, token), ORDERS, (), Deadline.after(seconds))
+    return rest_reading.read_runs(RestSettings(gms.url, token), ORDERS, (), Deadline.after(seconds))
 
 
 def send(gms: GmsStandIn, found: list[Proposal]) -> None:
@@ -80,7 +80,7 @@ def test_datahubs_runs_show_what_a_write_reached(
     gms: GmsStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, name: str
 ) -> None:
     for limit in ("_PAGE", "_BATCH") if few else ():
-        monkeypatch.setattr(rest_runs, limit, 1)
+        monkeypatch.setattr(rest_reading, limit, 1)
     send(gms, shop())
     done = run("impact", name, "--version", "2", "--connection", "gms", "--outbox", tmp_path, "--json")
     assert done.exit_code == 0, done.output
