@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.delivery import reconcile
-from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks import RestSettings, read_datasets
 from tests.oracles.gms import GmsStandIn
 
 OURS = 10_000
@@ -46,7 +46,7 @@ def main() -> None:
     ours = [urn("hive", f"db{number % 50}.table_{number}") for number in range(0, 2 * OURS, 2)]
     with LargeGms(count) as gms:
         began, cpu = time.perf_counter(), time.process_time()
-        found = reconcile(ours, RestSink(RestSettings(server=gms.url)).datasets(), LineageSettings())
+        found = reconcile(ours, read_datasets(RestSettings(server=gms.url)), LineageSettings())
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{count} datasets in DataHub, {len(ours)} of ours: {len(found.same)} the same, {len(found.ambiguous)} "
