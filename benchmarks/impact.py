@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import (
     Fingerprint,
     HeldRun,
@@ -30,6 +29,7 @@ from airflow_provider_spark_datahub.conversion import (
     SilentTasks,
     Use,
 )
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
 COLUMNS = tuple(f"c{number}" for number in range(4))

@@ -21,11 +21,11 @@ from pathlib import Path
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp())
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, Outbox, OutboxRecords
 from airflow_provider_spark_datahub.delivery.sink import Delivery
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.visualization import Frame, build_graph, render_page
 from tests.servers.chromium import chromium

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from airflow_provider_spark_datahub.backfill import plan
-from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
-from airflow_provider_spark_datahub.files import write_durably
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.files import write_durably
+from airflow_provider_spark_datahub.foundation.text import counted
 
 
 class Rate:

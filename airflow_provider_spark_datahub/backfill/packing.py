@@ -8,9 +8,11 @@ sorted rows as a stream in order.
 
 from __future__ import annotations
 
+import gc
 import heapq
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -20,9 +22,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import archive
-from airflow_provider_spark_datahub.gc_tuning import gc_slowed
+from airflow_provider_spark_datahub.foundation.batches import batches_of
 
 Row = tuple[Any, ...]
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -31,6 +32,8 @@ Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ROWS = 10_000
 _ROW_BYTES = 64  # approximate size of a row without its texts
+_RARE_THRESHOLDS = (100_000, 20, 100)
+"""Number of new objects, and of collections of the next younger generation, that start a collection."""
 
 _T = TypeVar("_T", bound=Row)
 
@@ -52,11 +55,24 @@ def _row_size(row: Sequence[Any]) -> int:
     return _ROW_BYTES + sum(len(value) for value in row if type(value) is str or type(value) is bytes)
 
 
+@contextmanager
+def _gc_slowed() -> Iterator[None]:
+    """Collect rarely in a Spark worker that converts group after group, and never the objects that existed before."""
+    before = gc.get_threshold()
+    if not gc.get_freeze_count():
+        gc.freeze()
+    gc.set_threshold(*_RARE_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def as_step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema: pa.Schema) -> Step:
     """Return a step of the job that converts rows to rows of a schema."""
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with gc_slowed():
+        with _gc_slowed():
             yield from _batches_of(convert(_rows_of(batches)), schema)
 
     return step

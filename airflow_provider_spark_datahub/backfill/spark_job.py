@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.backfill import packing, plan as folder
 from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, ArchiveFiles
 from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan
 from airflow_provider_spark_datahub.conversion import LineageSettings, archive
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8

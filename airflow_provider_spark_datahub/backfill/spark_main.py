@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, PlanError
 from airflow_provider_spark_datahub.backfill.spark_job import BackfillJob
 from airflow_provider_spark_datahub.conversion import SettingsError
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _EXIT_USAGE = 2
 

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.capture.injection import (
 )
 from airflow_provider_spark_datahub.capture.openlineage_jar import DEFAULT_OPENLINEAGE_JAR, SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission, check_command_line
-from airflow_provider_spark_datahub.files import open_regular
+from airflow_provider_spark_datahub.foundation.files import open_regular
 
 _SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 # This class starts a Python, which starts the spark-submit that gets the listener.

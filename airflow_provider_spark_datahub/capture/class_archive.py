@@ -29,7 +29,7 @@ import msgspec
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_CLASS_PATH, DRIVER_JAVA_OPTIONS, Submission
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, make_folder, open_regular, write_durably
+from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, make_folder, open_regular, write_durably
 
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")

@@ -19,8 +19,8 @@ from typing import IO, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, run
 
 import msgspec
 
-from airflow_provider_spark_datahub.files import NotRegularFileError, open_regular
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, open_regular
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

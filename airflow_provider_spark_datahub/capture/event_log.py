@@ -26,8 +26,8 @@ from airflow_provider_spark_datahub.capture.event_lines import (
 )
 from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore, open_object
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, DamagedFileError, decompressed_zstd
-from airflow_provider_spark_datahub.files import open_regular
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.files import open_regular
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

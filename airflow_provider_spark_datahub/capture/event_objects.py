@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeVar
 
-from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
+from airflow_provider_spark_datahub.foundation.batches import batches_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice, SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import (
     DRIVER_CLASS_PATH,
@@ -23,7 +22,8 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
     Submission,
     split_list,
 )
-from airflow_provider_spark_datahub.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
 
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _OUR_TRANSPORT = "airflow_datahub"

@@ -12,7 +12,7 @@ from typing import Literal, Self, cast
 
 import msgspec
 
-from airflow_provider_spark_datahub.files import open_regular
+from airflow_provider_spark_datahub.foundation.files import open_regular
 
 ScalaVersion = Literal["2.12", "2.13"]
 

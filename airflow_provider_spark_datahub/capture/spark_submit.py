@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from airflow_provider_spark_datahub.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
 
 DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
 )
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import ProposalFormatError
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _DEFAULT_RATE = 200.0
 """Proposals a second: leaves a GMS of the usual size time for other clients."""

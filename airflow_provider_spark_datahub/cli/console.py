@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
-from airflow_provider_spark_datahub.printable import printable, printable_lines
+from airflow_provider_spark_datahub.foundation.text import printable, printable_lines
 
 EXIT_INCOMPLETE = 1
 """Some input could not be read, converted or delivered; the rest was."""

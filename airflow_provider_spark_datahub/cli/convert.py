@@ -15,8 +15,8 @@ import typer
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
 from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal, json_lines
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
+from airflow_provider_spark_datahub.task import gc_paused
 
 
 class _Format(StrEnum):

@@ -12,7 +12,7 @@ import typer
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord

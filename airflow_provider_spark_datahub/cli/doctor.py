@@ -22,7 +22,7 @@ from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
-from airflow_provider_spark_datahub.printable import counted, printable
+from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import LineageOptions, OptionError, unawaited_events
 from airflow_provider_spark_datahub.visualization import format_duration
 

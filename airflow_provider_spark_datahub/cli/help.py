@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.values import nearest
+from airflow_provider_spark_datahub.foundation.text import nearest
 
 TOPICS = {
     "no-lineage": "There is no lineage",

@@ -11,13 +11,13 @@ import typer
 from msgspec import to_builtins
 
 from airflow_provider_spark_datahub import hooks
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
 from airflow_provider_spark_datahub.conversion import Impact, Records, UnknownWriteError, parse_time_ms
 from airflow_provider_spark_datahub.delivery import Deadline, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.outbox import Histories
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _DATAHUB_SECONDS = 600.0
 """Time to read the runs that DataHub has."""

@@ -25,10 +25,16 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     Overflow,
 )
-from airflow_provider_spark_datahub.files import FileAccess
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted, printable
-from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration, OptionError, may_run, unawaited_events
+from airflow_provider_spark_datahub.foundation.files import FileAccess
+from airflow_provider_spark_datahub.foundation.text import counted, printable
+from airflow_provider_spark_datahub.task import (
+    SECTION,
+    LineageConfiguration,
+    OptionError,
+    gc_paused,
+    may_run,
+    unawaited_events,
+)
 
 _Summary = dict[str, Any]
 OutboxOption = Annotated[

@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import DailyTable, Fingerprint, LineageSettings
 from airflow_provider_spark_datahub.delivery import Reconciliation, sinks
 from airflow_provider_spark_datahub.delivery.outbox import Histories
-from airflow_provider_spark_datahub.printable import counted, printable
+from airflow_provider_spark_datahub.foundation.text import counted, printable
 
 
 def reconcile(

@@ -32,7 +32,7 @@ from airflow_provider_spark_datahub.conversion import (
     convert_single,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 
 class EventConversion:

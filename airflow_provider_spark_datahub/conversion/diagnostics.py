@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 MAX_LISTED = 20
 """Most problems of a kind that are listed. Others are only counted."""

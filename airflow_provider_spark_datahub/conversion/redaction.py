@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion.interruption import check_time
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
-from airflow_provider_spark_datahub.printable import printable_lines
-from airflow_provider_spark_datahub.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
+from airflow_provider_spark_datahub.foundation.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
+from airflow_provider_spark_datahub.foundation.text import printable_lines
 
 REDACTED = "*********(redacted)"
 """Spark's own replacement of a secret."""

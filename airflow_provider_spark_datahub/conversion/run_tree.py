@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
@@ -27,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.evidence import EVENT
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import ENVIRONMENTS, LineageSettings
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 _ORCHESTRATOR = "airflow"
 AttemptResult = Literal["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"]

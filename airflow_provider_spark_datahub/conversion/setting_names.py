@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from airflow_provider_spark_datahub.values import nearest
+from airflow_provider_spark_datahub.foundation.text import nearest
 
 _LISTENER_PREFIX = "spark.datahub."
 _GMS_PREFIX = "datahub.openlineage."

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.conversion.setting_names import (
     SettingsError,
     translate,
 )
-from airflow_provider_spark_datahub.values import nearest, read_boolean
+from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.

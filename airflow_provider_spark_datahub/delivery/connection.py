@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.values import nearest, read_boolean
+from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -21,8 +21,8 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, NumberedItem
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, open_regular, write_durably
-from airflow_provider_spark_datahub.printable import counted, printable
+from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, open_regular, write_durably
+from airflow_provider_spark_datahub.foundation.text import counted, printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

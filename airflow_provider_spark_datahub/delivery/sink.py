@@ -15,7 +15,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from datahub.metadata.schema_classes import MetadataChangeProposalClass

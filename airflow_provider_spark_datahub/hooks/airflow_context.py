@@ -18,7 +18,6 @@ import pendulum
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import SOME_TASK, DataInterval, RunType, SilentTasks, redact_text
 from airflow_provider_spark_datahub.conversion.run_tree import (
@@ -31,6 +30,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     owner_urns,
     tag_urns,
 )
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 

@@ -15,10 +15,10 @@ from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store
 from airflow_provider_spark_datahub.task import Connections
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery import CheckResult, ConnectionParts, Sink
     from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+    from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 
 _CHECK_SECONDS = 10.0

@@ -17,7 +17,6 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select, tuple_
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Impact, Records
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
@@ -28,10 +27,11 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     OutboxRecords,
 )
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
 from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 from airflow_provider_spark_datahub.hooks.storage import configured_outbox
-from airflow_provider_spark_datahub.printable import counted
 from airflow_provider_spark_datahub.task import XCOM_KEY, drain
 
 _DELIVERY_SECONDS = 20.0

@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from airflow_provider_spark_datahub.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
 
 _HIDDEN_KEYS = ("api-key", "basic.auth.user.info", "sasl.jaas.config", "sasl.oauthbearer.config", "ssl.key.pem")
 """Keys that the JSON of our connections may have, hold secrets, and are not in Airflow's own list."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError, Overflow
-from airflow_provider_spark_datahub.files import FileAccess
+from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub import capture, conversion, hooks, task
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import printable
+from airflow_provider_spark_datahub.foundation.text import printable
+from airflow_provider_spark_datahub.task import gc_paused
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -22,8 +22,8 @@ import pendulum
 from airflow.listeners import hookimpl
 
 from airflow_provider_spark_datahub import conversion, delivery, hooks, task
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult

@@ -26,8 +26,8 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
-from airflow_provider_spark_datahub.printable import counted
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub._lazy import lazy_exports
+from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .attempt import AttemptLineage, Launcher
     from .earlier import SucceededAttempt
     from .ended import AttemptEnd, EndedAttempt
+    from .garbage_collection import gc_paused
     from .options import (
         ARGUMENTS,
         OPTIONS,

@@ -30,7 +30,7 @@ from airflow_provider_spark_datahub.capture import (
 )
 from airflow_provider_spark_datahub.conversion import redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.files import FileAccess, make_folder
+from airflow_provider_spark_datahub.foundation.files import FileAccess, make_folder
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
 from airflow_provider_spark_datahub.task.options import NAMESPACE

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EventPlace, Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
@@ -25,7 +24,8 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
     OutboxError,
 )
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.recovery import (
     RecoveryError,
     drain,

@@ -18,10 +18,10 @@ from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Out
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.capture import RunningSubmit
     from airflow_provider_spark_datahub.conversion import WrittenDataset
     from airflow_provider_spark_datahub.delivery.outbox import Entry
+    from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionRepor
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
+from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
 from airflow_provider_spark_datahub.task.recovery import was_read_completely
 from airflow_provider_spark_datahub.task.report import LineageReport

@@ -24,12 +24,12 @@ from airflow_provider_spark_datahub.conversion import (
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, RawEvent, run_with_deadline
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.delivery.outbox import Outbox
+    from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.values import nearest, read_boolean
+from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.capture import ObjectStore, OpenStore
     from airflow_provider_spark_datahub.conversion import LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery import Sink
     from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxLimits
+    from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""

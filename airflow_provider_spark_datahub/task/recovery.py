@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER, UNREAD, CollectionReport
 from airflow_provider_spark_datahub.conversion import Fingerprint, Use, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Histories, OutboxError, machine
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.gc_tuning import gc_paused
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
+from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, Proposal

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Diagnostics
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, short_name
 

@@ -12,7 +12,7 @@ from zlib import crc32
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless
 
 MOST_UPSTREAMS = 6

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.printable import printable, printable_lines
+from airflow_provider_spark_datahub.foundation.text import printable, printable_lines
 
 _LONGEST_NAME = 300
 """Maximum number of characters of a name; some producers put a whole query or plan into one."""

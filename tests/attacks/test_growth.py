@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
@@ -36,6 +35,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 FLOW = FlowIdentity("spark", "shop", "default")
 CTAS = "shop.execute_create_data_source_table_as_select_command.t"

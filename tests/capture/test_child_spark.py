@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.capture import (
     launch_notes,
 )
 from airflow_provider_spark_datahub.capture.child_spark import _main, _rewrite
-from airflow_provider_spark_datahub.files import NotRegularFileError
+from airflow_provider_spark_datahub.foundation.files import NotRegularFileError
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker
 from tests.cases import cases

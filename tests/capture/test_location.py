@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.capture import InjectionError, event_file, event_log_folder, unused_path
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cases import cases
 
 ROOT = Path("/events")

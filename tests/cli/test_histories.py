@@ -15,9 +15,9 @@ from airflow.cli.cli_parser import get_parser
 from msgspec import structs
 from msgspec.json import encode as json_encode
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, SilentTasks, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from datahub.utilities.urn_aliases.resolver import UrnAliasResolver
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset, reconcile
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import Json, file, query, texts, whole_application

@@ -10,11 +10,11 @@ import pytest
 import typer
 import zstandard
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.cli.sources import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Manifest
 from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.backfill.results import write_part
 from tests.cli.commands import JOB, run, run_apart
 

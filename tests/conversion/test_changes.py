@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history import changes
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since, folded
 from airflow_provider_spark_datahub.delivery.outbox import Histories
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.conversion.builders import (
     Json,
     column,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, SilentTasks, Use
 from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError, _Spread
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from benchmarks.impact import outcomes
 
 ORDERS, RATES, OUT, REPORT = (

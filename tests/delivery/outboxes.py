@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, OutboxItem, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Entry, LocalStorage, Manifest, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.delivery.samples import upserts
 
 DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"

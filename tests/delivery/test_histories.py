@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories, LocalStorage, ObjectStorage
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.delivery.outboxes import files, outbox_at
 
 TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,shop.orders,PROD)"

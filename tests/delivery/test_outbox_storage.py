@@ -32,7 +32,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxUsage
 from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.files import NotRegularFileError, TooLargeFileError
+from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, TooLargeFileError
 from tests.delivery.outboxes import files, put
 from tests.patience import HANGS, PATIENCE, hanging_disk, not_outlasting
 

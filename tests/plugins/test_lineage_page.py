@@ -23,10 +23,10 @@ from airflow.models.dag import DagModel
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Fingerprint, Proposal, SilentTasks, Use
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Histories, Outbox, OutboxRecords
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin

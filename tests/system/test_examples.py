@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.delivery.outbox.entries import Outbox
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.delivery.samples import upserts
 from tests.system.airflow_home import REPOSITORY, AirflowHome, DagTest, file_connection
 from tests.system.catalogue import Catalogue, edges, file_dataset, spark_job, task_job

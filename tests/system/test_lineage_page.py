@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.delivery.outboxes import outbox_at
 from tests.patience import HANGS
 from tests.servers.chromium import Chromium

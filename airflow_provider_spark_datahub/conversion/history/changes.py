@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, UNCOUNTED
 from airflow_provider_spark_datahub.conversion.events import iso_instant
 from airflow_provider_spark_datahub.conversion.runs.versions import UNKNOWN_VERSION
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage

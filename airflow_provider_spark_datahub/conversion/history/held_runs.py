@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec import structs
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, SilentTasks, Use
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 _TASK = re.compile(r"urn:li:dataJob:\(urn:li:dataFlow:\(airflow,([^,]+),[^,]+\),([^,]+)\)")
 

@@ -16,7 +16,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, Use, dataset_name
 from airflow_provider_spark_datahub.conversion.runs.versions import UNKNOWN_VERSION
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _SKEW_MS = 2_000
 """Differences of clocks that do not matter."""

@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
 from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
@@ -50,8 +49,9 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import (
     storage_errors,
 )
 from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
-from airflow_provider_spark_datahub.files import TooLargeFileError, UnreadFileError
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.files import TooLargeFileError, UnreadFileError
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

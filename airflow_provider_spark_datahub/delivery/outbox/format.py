@@ -18,10 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import __version__
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _T = TypeVar("_T")
 

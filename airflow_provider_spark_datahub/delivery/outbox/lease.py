@@ -30,8 +30,8 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, machine_digest, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxStorage
-from airflow_provider_spark_datahub.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

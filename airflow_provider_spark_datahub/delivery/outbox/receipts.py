@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from airflow_provider_spark_datahub.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.conversion import FEW_GREENS, MOST_COMPARED, Fingerprint, changes_since
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
@@ -33,7 +32,8 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     StoredObject,
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.files import UnreadFileError
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.files import UnreadFileError
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_at_leisure, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.outbox.processes import is_of_nobody, mark
-from airflow_provider_spark_datahub.files import (
+from airflow_provider_spark_datahub.foundation.files import (
     PRIVATE_ACCESS,
     FileAccess,
     TooLargeFileError,

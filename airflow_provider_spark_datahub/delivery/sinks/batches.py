@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, SetupError
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
-from airflow_provider_spark_datahub.files import make_folder, sync_path, write_durably
+from airflow_provider_spark_datahub.foundation.files import make_folder, sync_path, write_durably
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     SinkSettingsError,
 )
 from airflow_provider_spark_datahub.delivery.sinks.kafka_settings import KafkaSettings
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.kafka_client import KafkaClient

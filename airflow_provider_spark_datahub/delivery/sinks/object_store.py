@@ -17,7 +17,7 @@ from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, Fa
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,6 @@ import msgspec
 import requests
 from datahub._version import __package_name__, __version__
 
-from airflow_provider_spark_datahub.batches import batches_of
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
@@ -55,7 +54,8 @@ from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
     refusal,
 )
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from datahub.emitter.rest_emitter import DataHubRestEmitter

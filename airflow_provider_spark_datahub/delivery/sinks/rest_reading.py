@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_l
 from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 _DATASETS = 500
 """Datasets in a request for their aspects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_spark_datahub.printable import counted
+from airflow_provider_spark_datahub.foundation.text import counted
 
 
 def test_a_count_has_its_noun_in_the_right_number() -> None:

@@ -6,15 +6,7 @@ import gc
 
 import pytest
 
-from airflow_provider_spark_datahub.gc_tuning import gc_paused, gc_slowed
-
-
-def test_a_slowed_collector_collects_rarely() -> None:
-    before = gc.get_threshold()
-    with gc_slowed():
-        assert gc.isenabled()
-        assert gc.get_threshold()[0] > before[0]
-    assert gc.get_threshold() == before
+from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 
 
 @pytest.mark.parametrize("enabled", [True, False])

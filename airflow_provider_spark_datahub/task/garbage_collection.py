@@ -1,13 +1,10 @@
-"""Python's garbage collector, paused or slowed down while imports and conversion build objects that stay."""
+"""Python's garbage collector, paused while imports and conversion build objects that stay."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-_RARE_THRESHOLDS = (100_000, 20, 100)
-"""Number of new objects, and of collections of the next younger generation, that start a collection."""
 
 
 @contextmanager
@@ -25,16 +22,3 @@ def gc_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def gc_slowed() -> Iterator[None]:
-    """Collect rarely in a Spark worker that converts group after group, and never the objects that existed before."""
-    before = gc.get_threshold()
-    if not gc.get_freeze_count():
-        gc.freeze()
-    gc.set_threshold(*_RARE_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -1,6 +1,6 @@
 """Files on a disk: written completely or not at all, even if the machine crashes, and opened only if they are regular.
 
-This module belongs to no layer: event files, the outbox and file sinks all use it.
+Event files, the outbox and file sinks use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from airflow_provider_spark_datahub.batches import batches_of
+from airflow_provider_spark_datahub.foundation.batches import batches_of
 
 _ATTEMPTS = 20
 _FIRST_BYTES = 1_024

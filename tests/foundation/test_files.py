@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.files import (
+from airflow_provider_spark_datahub.foundation.files import (
     FileAccess,
     NotRegularFileError,
     first_line,

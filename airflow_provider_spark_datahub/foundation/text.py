@@ -1,4 +1,4 @@
-"""Words of messages: text from elsewhere that cannot steer a terminal or break a line, and counts with their nouns.
+"""Text that people read and write: safe to print whatever its origin, counts with their nouns, and values of options.
 
 Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
 the title of the window. Messages and views escape them when they take such words in, and the command line escapes
@@ -7,11 +7,17 @@ whatever it prints.
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
+from collections.abc import Iterable
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f]")
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "f", "0", "no", "off"), False),
+}
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
@@ -42,6 +48,18 @@ def counted(count: int, noun: str, nouns: str = "") -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {nouns or (f'{noun[:-1]}ies' if noun.endswith('y') else f'{noun}s')}"
+
+
+def read_boolean(value: object) -> bool | None:
+    """Return the truth value that a boolean or a text stands for; ``None`` if it is neither true nor false."""
+    if isinstance(value, bool):
+        return value
+    return _BOOLEANS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 def _is_steering(character: str) -> bool:
