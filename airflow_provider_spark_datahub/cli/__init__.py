@@ -18,7 +18,6 @@ _COMMANDS = {
     "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
     "show": ("views", "Show runs and lineage: in the terminal, as a page or a drawing."),
     "explain": ("views", "Explain an edge: its queries, or why there is none."),
-    "diff": ("views", "Compare two sets of proposals."),
     "changed": ("histories", "Show what changed since a task's last green run."),
     "impact": ("histories", "Show which task instances read a wrong write."),
     "coverage": ("coverage", "Count the tasks with and without lineage, with the reasons."),

@@ -1,4 +1,4 @@
-"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and the differences between two sets."""
+"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and explanations of single edges."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .difference import Change, ChangedPart, compare
     from .explanation import Explanation, UnknownNameError
     from .export import MOST_LINKS, read_asset, render_json, render_mermaid, render_svg
     from .graph import build_graph
     from .model import Graph
-    from .names import format_duration, harmless, short_name
+    from .names import format_duration, harmless
     from .network import build_network
     from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal

@@ -66,9 +66,7 @@ def test_a_wrong_option_ends_with_2(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB], ["diff", JOB, os.devnull]]
-)
+@pytest.mark.parametrize("arguments", [["show", JOB], ["show", JOB, "--json"], ["convert", JOB]])
 def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> None:
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
