@@ -202,7 +202,7 @@ SPARK_MAIN = _PACKAGE / "backfill" / "spark_main.py"
 """The application for ``spark-submit``. Its only argument is the plan."""
 APPLICATION_NAME = "spark-datahub backfill"
 # Layers that the cluster needs; the others import packages that it does not have.
-_SHIPPED = ("", "backfill", "capture", "conversion")
+_SHIPPED = ("", "backfill", "capture", "conversion", "foundation")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
