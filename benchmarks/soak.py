@@ -50,7 +50,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     LocalStorage,
     Outbox,
     OutboxLimits,
-    Overflow,
 )
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
 from tests.capture.installations import executable, openlineage_jar, spark_at
@@ -179,11 +178,11 @@ class Place:
     def open_outbox(self, location: str = "", limits: OutboxLimits | None = None) -> Outbox:
         """The outbox at a location; by default the one of the soak."""
         storage, limits = LocalStorage(Path(location or self.outbox)), limits or OutboxLimits(max_bytes=self.quota)
-        return Outbox(storage, limits, Overflow.of(location or str(self.outbox), self.root / "events" / "task"))
+        return Outbox(storage, limits, self.root / "events" / "task")
 
-    def left(self) -> tuple[int, int]:
-        """How many entries are in the outbox, and how many beside it."""
-        return len(self.open_outbox().names()), len([*(self.root / "events" / "task" / ".unfinished").rglob("*.jsonl")])
+    def left(self) -> int:
+        """How many entries are in the outbox."""
+        return len(self.open_outbox().names())
 
     def open_sink(self, _: str) -> tuple[Sink | None, str | None]:
         """GMS."""
@@ -375,9 +374,9 @@ def count_losses(place: Place, gms: Gms) -> None:
     left = place.open_outbox()
     seconds = sorted(report["seconds"] for report in reports.values() if "seconds" in report)
     print(f"attempts: {len(reports)}, ended: {len(seconds)}, aspects expected: {expected_pairs}")
-    print(f"lost: {lost}; neither delivered nor kept, and reported so (disk full and GMS out at once): {reported}")
+    print(f"lost: {lost}; neither delivered nor kept, and reported so (disk full, then killed or GMS out): {reported}")
     print(f"stored more than once: {sum(count > 1 for count in gms.stored.values())} of {len(gms.stored)}")
-    print(f"left: {place.left()} in the outbox and beside it, {len(list(left.quarantined()))} quarantined, "
+    print(f"left: {place.left()} in the outbox, {len(list(left.quarantined()))} quarantined, "
           f"{len(left.storage.stored('corrupt'))} corrupt, {len(left.storage.stored('leases'))} leases")  # fmt: skip
     for quarantined in left.quarantined():
         print(f"QUARANTINED {quarantined.name}: {quarantined.reasons}")
@@ -413,9 +412,9 @@ def main() -> None:
         print(", ".join(f"{what}: {count}" for what, count in sorted(happened.items()) if count or what == "hung"))
         print("requests:", dict(gms.requests))
         left, futile = place.left(), 0
-        print("left when the tasks had ended (in the outbox, beside it):", left)
-        while any(left) and futile < MOST_FUTILE_DRAINS:
-            # Each drain has its limit of time, and records beside the outbox come in when there is room.
+        print("left when the tasks had ended:", left)
+        while left and futile < MOST_FUTILE_DRAINS:
+            # Each drain has its limit of time.
             drain(place, over=True)
             left, before = place.left(), left
             futile = futile + 1 if left == before else 0

@@ -23,7 +23,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     LocalStorage,
     Manifest,
     Outbox,
-    Overflow,
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.foundation.text import counted, printable
@@ -232,8 +231,7 @@ def _folder(location: str | None) -> Outbox | None:
     if "://" in resolved:
         return None
     access = FileAccess.of(group=limits.group_access)
-    overflow = Overflow.of(resolved, configured.events_location(), access)
-    return Outbox(LocalStorage(Path(resolved), access), limits, overflow)
+    return Outbox(LocalStorage(Path(resolved), access), limits, configured.events_location())
 
 
 def _configured_text(name: str, home: Path) -> str | None:
@@ -273,8 +271,9 @@ def _option(outbox: str | None) -> str:
 def _say_unawaited(files: list[str]) -> None:
     if files:
         console.say(
-            f"{counted(len(files), 'event file')} without an entry, the first {files[0]}: kept, or written by a Spark "
-            "that outlived its attempt. Read them with spark-datahub convert, then remove them."
+            f"{counted(len(files), 'event file')} without an entry, the first {files[0]}: kept, of an attempt that "
+            "the outbox refused, or of a Spark that outlived its attempt. If nothing writes them any more, read them "
+            "with spark-datahub convert, then remove them."
         )
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError, Overflow
+from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
 
@@ -44,12 +44,11 @@ def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     :raises OutboxError: if the store cannot be opened.
     """
     access = FileAccess.of(group=limits is not None and limits.group_access)
-    overflow = Overflow.of(location, configuration().events_location(), access)
     try:
         storage = _storage(location) if "://" in location else LocalStorage(Path(location), access)
     except _UNOPENABLE as error:
         raise OutboxError(f"Cannot open the outbox {location}: {error}") from error
-    return Outbox(storage, limits, overflow, open_store)
+    return Outbox(storage, limits, configuration().events_location(), open_store)
 
 
 def configured_outbox(location: str | None = None) -> Outbox:

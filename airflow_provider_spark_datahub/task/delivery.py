@@ -80,7 +80,7 @@ class TaskDelivery:
         self._report = report
         self._entry: Entry | None = None
         self._is_kept = False
-        """Whether the entry is in the outbox or beside it."""
+        """Whether the entry is in the outbox."""
         self._lease: Lease | None = None
         self._delivered_name: EntryName | None = None
 
@@ -184,7 +184,7 @@ class TaskDelivery:
         )
         if refusal is not None:
             self._report.warnings.append(f"not in the outbox before the submit: {refusal}")
-        self._is_kept = refusal is None or self._entry.name in self._outbox.overflow
+        self._is_kept = refusal is None
         if self._is_kept:
             self._report.outbox_entry = str(self._entry)
 
@@ -217,8 +217,6 @@ class TaskDelivery:
             if self._lease is not None:
                 self._lease.release()
                 self._lease = None
-            if self._entry is not None:
-                self._outbox.overflow.release(self._entry.name)
 
     def record_end(self, record: UnfinishedAttempt) -> None:
         """Record in the outbox how the attempt ended, so that its recovery makes the same lineage."""

@@ -185,13 +185,15 @@ def remove_delivered_events(entry: Entry) -> None:
 
 
 def unawaited_events(outbox: Outbox) -> list[str]:
-    """Return the event files on this machine that no entry names: of a Spark that outlived its attempt, or kept ones.
+    """Return the event files on this machine that no entry names.
+
+    They were kept, an attempt that the outbox refused wrote them, or a Spark that outlived its attempt.
 
     :param outbox: the only one of the attempts that write there.
     :raises OSError: if the outbox or the folder cannot be read.
     """
-    folder = outbox.overflow.events_folder
-    if folder is None or outbox.overflow.names():  # whose entries cannot be read
+    folder = outbox.events_folder
+    if folder is None:
         return []
     found = [str(path) for path in folder.glob("*/*/*/*") if path.suffix in (EVENT_FILE, EVENT_FOLDER)]
     files = set[str | None](found)

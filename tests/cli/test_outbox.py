@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-from airflow_provider_spark_datahub.delivery.outbox import Entry, Overflow
+from airflow_provider_spark_datahub.delivery.outbox import Entry
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cases import cases
@@ -153,22 +153,6 @@ def test_a_group_keeps_its_access_to_what_pending_sets_aside(
     assert [path.stat().st_mode & 0o2770 for path in (corrupt, *corrupt.glob("*"))] == [0o2770] * 2
     (reason,) = corrupt.glob("*/*.reason.txt")
     assert reason.stat().st_mode & 0o770 == 0o660
-
-
-def test_attempts_beside_a_folder_are_listed(
-    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = tmp_path / "events"
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(events))
-    begun = begin(tmp_path)
-    overflow = Overflow.of(str(outbox[1]), events)
-    overflow.keep(begun.name, begun.manifest.to_line())
-    overflow.release(begun.name)
-    begun.discard()
-    outbox[1].mkdir(exist_ok=True)
-    result = run("pending", *outbox, "--json")
-    found = json.loads(result.stdout)
-    assert [entry["task"] for entry in (*found["pending"], *found["running"])] == ["build"]
 
 
 def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:

@@ -19,8 +19,8 @@ from tests.delivery.samples import upserts
 DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"
 
 
-def outbox_at(root: Path, limits: OutboxLimits | None = None) -> Outbox:
-    return Outbox(LocalStorage(root), limits)
+def outbox_at(root: Path, limits: OutboxLimits | None = None, events_folder: Path | None = None) -> Outbox:
+    return Outbox(LocalStorage(root), limits, events_folder)
 
 
 def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN) -> AttemptKey:

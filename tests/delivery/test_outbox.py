@@ -4,14 +4,12 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,11 @@ from msgspec import structs
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, RawEvent, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
-    Entry,
     EntryFormatError,
     LocalStorage,
     Outbox,
     OutboxError,
     OutboxLimits,
-    Overflow,
 )
 from airflow_provider_spark_datahub.delivery.outbox.format import seal
 from tests.cases import cases
@@ -338,64 +334,6 @@ def test_an_outbox_that_fills_its_disk_can_be_delivered(small_disk: Path) -> Non
     assert drained.delivered + drained.superseded == 200 * kept
     assert outbox.names() == []
     put(outbox, key(), 200)
-
-
-@pytest.mark.slow
-def test_receipts_that_fill_a_disk_give_way_to_records_beside_the_outbox(
-    small_disk: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    # All receipts are newer than it. Each entry that comes in is delivered before the next one needs its room.
-    beside = Overflow(tmp_path_factory.mktemp("unfinished"))
-    refusing = Outbox(LocalStorage(small_disk), OutboxLimits(max_bytes=1), beside)
-    runs = [f"run{number}" for number in range(150)]
-    for run in runs:
-        entry, _ = refusing.begin(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
-        refusing.overflow.release(entry.name)
-    delivered = put(outbox_at(small_disk), key(run_id="newer"))
-    delivered.settle(Delivery(3), delivered.items())
-    (receipt,) = files(small_disk)
-    copies = (receipt.with_name(receipt.name.replace(delivered.name.random, f"{number:08x}")) for number in count())
-    while shutil.disk_usage(small_disk).free > 600_000:
-        next(copies).write_bytes(receipt.read_bytes())
-
-    def finish(entry: Entry, followed: bool) -> Entry:  # noqa: ARG001 (as a drain calls it)
-        return entry.finish([upsert(entry.manifest.key.run_id, "own")], spark_succeeded=True)
-
-    sink = Recording()
-    for _ in range(20):
-        Drain(Outbox(LocalStorage(small_disk), None, beside), lambda _: (sink, None), finish=finish).run()
-    assert {proposal.entity_urn for proposal in sink.arrived} == {upsert(run, "").entity_urn for run in runs}
-    assert beside.names() == []
-
-
-def _failing_below(folder: Path) -> Callable[[str], Any]:
-    scandir = os.scandir
-
-    def fail(path: str) -> Any:
-        if path.startswith(str(folder)):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        return scandir(path)
-
-    return fail
-
-
-def test_a_bad_record_beside_the_outbox_affects_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = Overflow(tmp_path / "beside/1")
-    outbox = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
-    put(outbox, key(run_id="in it"))
-    refusing = Outbox(LocalStorage(tmp_path / "outbox"), OutboxLimits(max_bytes=1), beside)
-    for run in ("a FIFO", "whole"):
-        entry, _ = refusing.begin(key(run_id=run), connection_id="datahub", events="e.ndjson", redo={})
-        if run == "a FIFO":
-            fifo = Path(refusing.describe(entry.name))
-            fifo.unlink()
-            os.mkfifo(fifo)
-        refusing.overflow.release(entry.name)
-    later = Outbox(LocalStorage(tmp_path / "outbox"), None, beside)
-    assert sorted(entry.manifest.key.run_id for entry in later.entries()) == ["in it", "whole"]
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "scandir", _failing_below(tmp_path / "beside"))
-        assert len(later.names()) == 2
 
 
 def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:

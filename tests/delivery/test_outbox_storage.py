@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     ObjectStorage,
     Outbox,
     OutboxError,
-    Overflow,
     storage as outbox_storage,
 )
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxUsage
@@ -108,10 +107,7 @@ def test_drafts_are_not_listed(tmp_path: Path) -> None:
 
 def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -> None:
     """A draft of a living writer stays, and counts for the limit; of another machine, until it is an hour old."""
-    beside = tmp_path / "events/.unfinished/0123456789ab/.0123456789abcdef.0123456789ab-1-1.draft"
-    beside.parent.mkdir(parents=True)
-    beside.write_bytes(b"half")
-    outbox = Outbox(LocalStorage(tmp_path), overflow=Overflow(beside.parent))
+    outbox = Outbox(LocalStorage(tmp_path))
     program = (
         "import os, sys; from pathlib import Path\n"
         "from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage\n"
@@ -133,12 +129,10 @@ def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -
     (tmp_path / "pending/empty").mkdir()
     Drain(outbox, lambda _: (None, None)).run()
     assert sorted(path.name for path in tmp_path.glob("pending/*")) == ["b", "empty"]
-    assert beside.exists()
-    for path in (others, beside, tmp_path / "pending/empty"):
+    for path in (others, tmp_path / "pending/empty"):
         os.utime(path, (1, 1))
     Drain(outbox, lambda _: (None, None)).run()
     assert list(tmp_path.glob("pending/*")) == []
-    assert not beside.exists()
 
 
 def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:

@@ -258,11 +258,10 @@ def test_a_disk_that_hangs_at_the_end_does_not_outlast_the_budget(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["warn", "retry"])
-def test_an_attempt_is_recorded_beside_an_outbox_whose_disk_hangs(
+def test_a_submit_waits_only_a_moment_for_an_outbox_whose_disk_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """The submit waits a moment; the attempt is recorded beside the outbox, and comes in later."""
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
+    """The attempt's end tries again. If the attempt is killed before, its event file is named."""
     monkeypatch.setattr(delivery, "_BEGIN_SECONDS", 0.2)
     monkeypatch.setattr(earlier, "_LOOK_SECONDS", 0.2)
     one = Try(tmp_path, 2, options={"on_failure": policy})
@@ -275,23 +274,21 @@ def test_an_attempt_is_recorded_beside_an_outbox_whose_disk_hangs(
     warnings = " ".join(one.lineage.report.warnings)
     assert "not in the outbox before the submit: " in warnings
     assert "no answer within 0.5 s" in warnings
-    assert len(files_below(tmp_path / "events/.unfinished")) == 1
+    outbox = outbox_at(tmp_path / "outbox", events_folder=tmp_path / "events")
+    assert recovery.unawaited_events(outbox) == [one.lineage.report.events_file]
     report = one.finish()
     assert (report.is_complete, report.outbox_entry, entries(tmp_path)) == (True, None, [])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hangs", ["the outbox", "every disk"])
 @pytest.mark.parametrize("drained", [False, True])
 def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str, drained: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drained: bool
 ) -> None:
     """Nobody takes it for the entry of an attempt that was killed."""
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
     monkeypatch.setattr(delivery, "_BEGIN_SECONDS", 0.2)
     one = Try(tmp_path)
-    overflow_of_it = tmp_path / ("elsewhere" if hangs == "the outbox" else "events/.unfinished")
-    with hanging_disk(tmp_path / "outbox/pending", ["replace"]), hanging_disk(overflow_of_it, ["replace"]):
+    with hanging_disk(tmp_path / "outbox/pending", ["replace"]):
         one.job_writes("a_csv_join_agg")
     assert "not in the outbox before the submit: " in one.lineage.report.warnings[0]
     wait_until(lambda: list((tmp_path / "outbox/pending").rglob("*.jsonl")))
@@ -313,10 +310,9 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: AttemptResult, later_attempt: bool
 ) -> None:
     """Airflow's result is that of the last attempt, so it is not an earlier one's."""
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
     one = Try(tmp_path)
     one.job_writes("a_csv_join_agg")
-    with hanging_disk(tmp_path / "outbox"), hanging_disk(tmp_path / "events/.unfinished"):
+    with hanging_disk(tmp_path / "outbox"):
         one.finish(replace(ENDED, seconds=2.0))
     if later_attempt:
         (left,) = (tmp_path / "outbox/pending").rglob("try-*.jsonl")

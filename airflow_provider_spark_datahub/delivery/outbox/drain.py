@@ -291,7 +291,6 @@ class Drain:
                 self._drain_groups(groups)
             if names is None:
                 self.outbox.usage.measure()
-                self.outbox.overflow.remove_drafts()
                 self.outbox.expire_receipts()
             else:
                 for task in self._settled_tasks:

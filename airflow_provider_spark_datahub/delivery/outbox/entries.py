@@ -14,9 +14,10 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,7 +37,6 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     unseal,
     upsert_hashes,
 )
-from airflow_provider_spark_datahub.delivery.outbox.lease import NoOverflow, Overflow
 from airflow_provider_spark_datahub.delivery.outbox.receipts import (
     Receipts,
     Unsettled,
@@ -56,10 +56,9 @@ from airflow_provider_spark_datahub.foundation.text import counted
 log = logging.getLogger(__name__)
 
 _DAY_SECONDS = 86_400.0
-_NEW, _TAKEN_BACK, _REWRITTEN = 1.0, 0.5, 0.25
-"""Shares of a disk's reserve that each kind of write leaves free. A rewritten entry needs the least, since it is about
-to be delivered: drains convert the events of killed tasks. An entry that is taken back into the outbox leaves them
-room."""
+_NEW, _REWRITTEN = 1.0, 0.25
+"""Shares of a disk's reserve that each kind of write leaves free. A rewritten entry needs less, since it is about to be
+delivered: drains convert the events of killed tasks."""
 _MOST_READ_BYTES = 16 * 1024 * 1024
 """Largest quarantine that is read to find out what it would replace."""
 _FUTILE_SECONDS = 5.0
@@ -228,10 +227,7 @@ class Entry:
     def discard(self) -> None:
         """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
-            # If the outbox refused the entry, it may also fail to remove it.
-            with suppress(OSError) if self.name in self.outbox.overflow else nullcontext():
-                self._remove()
-            self.outbox.overflow.remove(self.name)
+            self._remove()
         log.debug("Entry discarded: %s", self)
 
     def set_aside(self, reason: str) -> None:
@@ -290,8 +286,6 @@ class Entry:
         )
 
     def _content(self) -> StoredObject:
-        if self.name in self.outbox.overflow:
-            return StoredObject.of(self.manifest, ())
         stored = self._stored or StoredObject.read(self.outbox.read(self.name.path))
         self.name.check(stored.whole())
         if stored.manifest.progress != self.manifest.progress:
@@ -465,7 +459,7 @@ class OutboxUsage:
 class Outbox:
     """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
 
-    :param overflow: takes the records of attempts that the storage refuses.
+    :param events_folder: folder of the event files on this machine, if it is known.
     :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
     :ivar copies_failed: whether a copy of delivered proposals could not be kept; one warning is enough.
     """
@@ -474,7 +468,7 @@ class Outbox:
         self,
         storage: OutboxStorage,
         limits: OutboxLimits | None = None,
-        overflow: Overflow | None = None,
+        events_folder: Path | None = None,
         open_store: Callable[[str], ObjectStorage] = _no_store,
     ) -> None:
         self.storage = storage
@@ -482,7 +476,7 @@ class Outbox:
         self.limits = limits or OutboxLimits()
         self.usage = OutboxUsage(storage)
         self.receipts = Receipts(storage)
-        self.overflow = overflow or NoOverflow()
+        self.events_folder = events_folder
         self._futile_until = 0.0
         self.copies_failed = False
         storage.make_room = self._make_room
@@ -498,11 +492,10 @@ class Outbox:
     @deadline.setter
     def deadline(self, deadline: Deadline | None) -> None:
         self.storage.deadline = deadline
-        self.overflow.set_deadline(deadline)
 
     def describe(self, name: EntryName) -> str:
         """Return the path or URI of an entry, for people."""
-        return self.overflow.path(name) if name in self.overflow else self.storage.describe(name.path)
+        return self.storage.describe(name.path)
 
     def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
@@ -526,8 +519,8 @@ class Outbox:
     ) -> tuple[Entry, OutboxError | None]:
         """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
 
-        If the storage refuses, the entry goes into the overflow, if there is one. Each change of the entry tries the
-        outbox again, and once this process has ended, any other moves the entry there.
+        If the storage refuses, a later :meth:`Entry.finish` tries again under the same name: a disk that hangs may make
+        the entry after all.
 
         :param events: place where the events will be.
         :param redo: all other inputs of their conversion, as plain JSON.
@@ -540,20 +533,8 @@ class Outbox:
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
                 self.write("begun", entry, StoredObject.of(entry.manifest, ()), is_new=True)
         except OutboxError as refusal:
-            try:
-                self.overflow.keep(entry.name, entry.manifest.to_line())
-            except OSError as error:
-                log.debug("The overflow of the outbox %s refused an entry, too: %s", self, error)
             return entry, refusal
         return entry, None
-
-    def _takes_back(self, name: EntryName, content: bytes) -> None:
-        """Write a record from beside the outbox, unless a write that was left behind has made the entry by now."""
-        with suppress(EntryFormatError, FileNotFoundError):
-            if not StoredObject.read(content).manifest.is_after(self._manifest(name, name.path)):
-                return
-        self.check_room(len(content), name.created_ms)
-        self.storage.write(name.path, [content], leaves=_TAKEN_BACK)
 
     def _make_room(self, least: int, most: int) -> None:
         if time.monotonic() < self._futile_until:
@@ -570,7 +551,7 @@ class Outbox:
             self._futile_until = 0.0 if freed >= least else time.monotonic() + _FUTILE_SECONDS
 
     def _unsettled(self) -> Iterator[Unsettled]:
-        """Yield all entries that may be delivered one day, as far as this machine sees them."""
+        """Yield all entries that may be delivered one day."""
         paths, quarantined = self.storage.names(Folder.PENDING), self.storage.stored(Folder.QUARANTINED)
         if sum(quarantined.values()) > _MOST_READ_BYTES:
             paths += [
@@ -583,7 +564,6 @@ class Outbox:
                 part_of = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, "")
                 yield part_of, upsert_hashes(item for _, item in part.rejected)
         yield from ((name, None) for path in paths if (name := EntryName.parse(path)) is not None)
-        yield from ((name, None) for name in self.overflow.names())
 
     def _next_ms(self, key: AttemptKey) -> int:
         """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
@@ -602,18 +582,11 @@ class Outbox:
         :param check: whether to check that there is room.
         :param is_new: the outbox has no older state of it.
         """
-        is_aside = entry.name in self.overflow
         chunks = stored.chunks()
         size = sum(map(len, chunks))
-        try:
-            if check or is_aside:
-                self.check_room(size, entry.name.created_ms)
-            self.storage.write(entry.name.path, chunks, leaves=_NEW if is_new or is_aside else _REWRITTEN)
-            self.overflow.remove(entry.name)
-        except OSError:
-            if not is_aside or entry.manifest.state != "unfinished":
-                raise
-            self.overflow.keep(entry.name, chunks[0])
+        if check:
+            self.check_room(size, entry.name.created_ms)
+        self.storage.write(entry.name.path, chunks, leaves=_NEW if is_new else _REWRITTEN)
         log.debug("Entry %s, %s in %d bytes: %s", step, counted(entry.manifest.pending, "item"), size, entry)
 
     def check_room(self, size: int, created_ms: int | None = None) -> None:
@@ -649,7 +622,6 @@ class Outbox:
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
-        self.overflow.take_back(self._takes_back)
         objects = self.storage.names(f"{Folder.PENDING}/{instance}" if instance else Folder.PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
         return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))

@@ -52,7 +52,6 @@ class Naming:
     REASON_SUFFIX = ".reason.txt"
     LEASE_OF_MANY = f"{Folder.LEASES}/many."
     """Beginning of the names of leases whose groups are only in their content."""
-    OVERFLOW_FOLDER = ".unfinished"
 
     ENTRY = re.compile(
         rf"{Folder.PENDING}/(?P<instance>[A-Za-z0-9._-]+-[0-9a-f]{{20}})/"
@@ -68,7 +67,6 @@ class Naming:
     QUARANTINED = re.compile(
         rf"{Folder.QUARANTINED}/(?P<instance>[^/]+)/try-[0-9]{{5,10}}-(?P<created_ms>[0-9]{{13,15}})-.*\.jsonl"
     )
-    OVERFLOW = re.compile(r"(.+)~(try-.+)~([0-9a-f]{12})-([0-9]+)-([0-9]+)\.jsonl")
 
 
 # Time-series aspects: a later one does not overwrite an earlier one.
@@ -194,17 +192,6 @@ class Manifest(msgspec.Struct, frozen=True):
     def progress(self) -> tuple[str, int, int, int, int]:
         """State and counts, which change with each step of the entry."""
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
-
-    def is_after(self, other: Manifest) -> bool:
-        """Return whether this is a later state of the same entry: begun, ended, or with its proposals."""
-        return self._stage > other._stage
-
-    @property
-    def _stage(self) -> int:
-        if self.state != "unfinished":
-            return 2
-        # As AttemptRecord has it: None until the end is known.
-        return int((self.redo or {}).get("spark_succeeded") is not None)
 
     def to_line(self, body: Iterable[bytes] | Body = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""

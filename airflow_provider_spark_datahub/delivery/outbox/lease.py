@@ -1,20 +1,14 @@
-"""Ownership in an outbox: leases of entries, and records that belong to a process.
-
-With a lease, only one drainer at a time, on all hosts, delivers the entries of a task instance. The overflow keeps the
-records of attempts that the storage refused, in a folder on another disk.
-"""
+"""Leases of an outbox's entries: only one drainer at a time, on all hosts, delivers those of a task instance."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Self
 
 import msgspec
@@ -22,15 +16,14 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
-    EntryName,
     Folder,
     Naming,
     seal,
     unseal,
 )
-from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, machine_digest, process_start
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage, OutboxStorage
-from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, FileAccess, UnreadFileError
+from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
+from airflow_provider_spark_datahub.foundation.files import UnreadFileError
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
@@ -288,187 +281,3 @@ def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
 
 
 _ROUNDING_SECONDS = 2.0
-
-
-_at_work = set[str]()
-"""Paths of the records that this process works on, through any overflow."""
-
-
-class _Owner(msgspec.Struct, frozen=True):
-    """Process that works on a record; its number alone may belong to another process one day."""
-
-    machine: str
-    process: int
-    started: int
-
-    @classmethod
-    def this(cls) -> _Owner:
-        """Return this process."""
-        return cls(machine_digest(), os.getpid(), process_start(os.getpid()) or 0)
-
-    @classmethod
-    def nobody(cls) -> _Owner:
-        """Return the owner of a record on which no process works."""
-        return cls(machine_digest(), 0, 0)
-
-    @property
-    def is_gone(self) -> bool:
-        """Return whether the process has ended, on this machine, or gave the record up."""
-        if self.machine != machine_digest():
-            return False
-        return self.process == 0 or is_gone(machine(), self.process, self.started or None)
-
-
-class Overflow:
-    """Records of attempts that began while the outbox was full or away, beside the event files.
-
-    An unfinished entry names the place of its attempt's events, so that they can be converted later. A record belongs
-    to the process that its name contains. When that has ended, another renames it, which only one can do, and moves it
-    to the outbox. Methods raise OSError if the disk refuses.
-
-    :param folder: for one outbox alone; made when it is first needed.
-    :ivar events_folder: folder of the event files on this machine.
-    """
-
-    def __init__(self, folder: Path, access: FileAccess = PRIVATE_ACCESS) -> None:
-        self._folder = folder.name
-        self._storage = LocalStorage(folder.parent, access)
-        self.events_folder: Path | None = folder.parent.parent
-        self._own = set[EntryName]()
-        """Entries that have a record for which this overflow is at work."""
-        self._warned = False
-
-    @classmethod
-    def of(cls, location: str, events_folder: Path, access: FileAccess = PRIVATE_ACCESS) -> Overflow:
-        """Return the overflow of the outbox at a location.
-
-        :param events_folder: folder of the event files on this machine.
-        """
-        return cls(events_folder / Naming.OVERFLOW_FOLDER / hashlib.sha256(location.encode()).hexdigest()[:12], access)
-
-    def set_deadline(self, deadline: Deadline | None) -> None:
-        """Set the deadline of the outbox's user."""
-        self._storage.deadline = deadline
-
-    def path(self, name: EntryName) -> str:
-        """Return the path of this process's record of an entry."""
-        return self._storage.describe(self._name(name, _Owner.this()))
-
-    def __contains__(self, name: EntryName) -> bool:
-        """Return whether this process has a record of an entry here."""
-        return name in self._own
-
-    def keep(self, name: EntryName, line: bytes) -> None:
-        """Write a record durably."""
-        self._storage.write(self._name(name, _Owner.this()), [line])
-        self._begin_work(name)
-        log.debug("Kept beside the outbox: %s", self.path(name))
-
-    def remove(self, name: EntryName) -> None:
-        """Remove this process's record of an entry, if there is one."""
-        if name in self._own:
-            self._storage.remove(self._name(name, _Owner.this()))
-            self._end_work(name)
-
-    def release(self, name: EntryName) -> None:
-        """Give up this process's record of an entry, if there is one: any process may move it to the outbox."""
-        if name in self._own:
-            with suppress(OSError):  # this process takes it again later, or others when it has ended
-                self._storage.move(self._name(name, _Owner.this()), self._name(name, _Owner.nobody()))
-            self._end_work(name)
-
-    def _begin_work(self, name: EntryName) -> None:
-        self._own.add(name)
-        _at_work.add(self.path(name))
-
-    def _end_work(self, name: EntryName) -> None:
-        self._own.discard(name)
-        _at_work.discard(self.path(name))
-
-    def take_back(self, put: Callable[[EntryName, bytes], None]) -> None:
-        """Move the records of processes that have ended to the outbox, by age, until the outbox refuses one.
-
-        Failures are only logged.
-
-        :param put: writes one of them there, and raises OSError if the outbox refuses.
-        """
-        try:
-            for name, content in self._orphans():
-                self._begin_work(name)
-                try:
-                    put(name, content)
-                    self.remove(name)
-                except OSError as error:
-                    self._warn(
-                        "The outbox refuses the records of attempts. They stay beside it, the oldest in %s: %s",
-                        self.path(name),
-                        error,
-                    )
-                    return
-                finally:
-                    self.release(name)
-        except OSError as error:
-            self._warn("Attempts beside the outbox cannot be read: %s", error)
-
-    def remove_drafts(self) -> None:
-        """Remove what killed writers left here."""
-        if self.events_folder is not None:
-            with suppress(OSError):
-                self._storage.names(self._folder)
-                self._storage.remove_drafts()
-
-    def _orphans(self) -> Iterator[tuple[EntryName, bytes]]:
-        """Take over records; yield their entries' names and content."""
-        this = _Owner.this()
-        for name, owner in self._listed():
-            taken = self._name(name, this)
-            if self._storage.describe(taken) in _at_work if owner == this else not owner.is_gone:
-                continue
-            try:
-                if owner != this:
-                    self._storage.move(self._name(name, owner), taken)
-                content = self._storage.read(taken)
-            except FileNotFoundError:
-                log.debug("Another process has just taken the record of %s", name)
-            except UnreadFileError as error:
-                self._warn("A record beside the outbox is left alone: %s.", error)
-            else:
-                yield name, content
-
-    def _warn(self, text: str, *details: object) -> None:
-        """Log the first problem as a warning, further ones at DEBUG."""
-        log.log(logging.DEBUG if self._warned else logging.WARNING, text, *details)
-        self._warned = True
-
-    def names(self) -> list[EntryName]:
-        """Return the names of all entries that have a record, by age."""
-        return [name for name, _ in self._listed()]
-
-    def _listed(self) -> list[tuple[EntryName, _Owner]]:
-        records = []
-        with suppress(NotADirectoryError):
-            for path in self._storage.names(self._folder):
-                match = Naming.OVERFLOW.fullmatch(path.removeprefix(f"{self._folder}/"))
-                name = EntryName.parse(f"{Folder.PENDING}/{match[1]}/{match[2]}.jsonl") if match else None
-                if match is not None and name is not None:
-                    records.append((name, _Owner(match[3], int(match[4]), int(match[5]))))
-        return sorted(records, key=lambda record: (record[0].created_ms, record[0]))
-
-    def _name(self, name: EntryName, owner: _Owner) -> str:
-        own = f"{owner.machine}-{owner.process}-{owner.started}"
-        return f"{self._folder}/{name.instance}~{name.stem}~{own}.jsonl"
-
-
-class NoOverflow(Overflow):
-    """Overflow that keeps nothing, of an outbox whose host has no folder for it."""
-
-    def __init__(self) -> None:
-        super().__init__(Path())
-        self.events_folder = None
-
-    def keep(self, name: EntryName, line: bytes) -> None:  # noqa: ARG002 (as in the class above)
-        """Refuse."""
-        raise OSError("nothing is kept beside this outbox")
-
-    def _listed(self) -> list[tuple[EntryName, _Owner]]:
-        return []
