@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Fault(Generic[T]):
-    """Fault of a server, as the table in `docs/reliability.md` lists it.
+    """Fault of a server, and the message for the user.
 
     :param what: e.g. ``broker down``.
     :param begin: makes it happen, until the context is left.

@@ -5,24 +5,27 @@ The table in ``docs/reliability.md`` lists the same faults; a test compares them
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import run as command
+from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.patience import BUDGETS, PATIENCE
 from tests.reliability.catalogue import catalogue
 from tests.reliability.faults import FAULTS, Fault
-from tests.reliability.lineage_tries import ENOUGH, POLICIES, connect, first_attempt, run_attempt
+from tests.reliability.lineage_tries import CASE, ENOUGH, POLICIES, connect, first_attempt, run_attempt
+from tests.servers.process import closed_port
 
 MATRIX = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 # Each of these takes seconds, and ends as 400 does.
 _AS_400 = {"409": "warn", "413": "retry", "422": "fail"}
-CASES = [
+EACH = [
     pytest.param(fault, policy, id=f"{fault.name}-{policy}")
     for fault in FAULTS
     for policy in POLICIES
@@ -30,7 +33,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "policy"), CASES)
+@pytest.mark.parametrize(("fault", "policy"), EACH)
 def test_fault(
     fault: Fault,
     policy: str,
@@ -72,3 +75,25 @@ def test_the_documented_matrix_is_this_one() -> None:
     documented = {(name, lineage, task) for lineage, task, names in rows[1:] for name in names.split("; ")}
     outcomes = {"pending": "UP_FOR_RETRY, then success", "quarantined": "success"}
     assert documented == {(fault.name, fault.lineage, outcomes[fault.lineage]) for fault in FAULTS}
+
+
+def test_the_other_tasks_of_a_host_ask_a_server_that_is_down_no_more(
+    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each attempt says in one WARNING why and what to do."""
+    connect(monkeypatch.setenv, conn_type="datahub-rest", host=f"http://127.0.0.1:{closed_port()}")
+    spark.writes(CASE)
+    for number in range(3):
+        capfd.readouterr()
+        assert run_attempt(spark, "warn", TaskState(), task=f"task_{number}")[0]
+        (warning,) = (line for line in capfd.readouterr().out.splitlines() if "[warning" in line and "ineage" in line)
+        assert "Connection refused, " in warning
+        assert number == 0 or "no other task of this host asks it again before " in warning
+        assert (
+            f'the next run of the DAG delivers it, and "spark-datahub emit --outbox {tmp_path / "outbox"}"' in warning
+        )
+    with GmsStandIn() as gms:
+        connect(monkeypatch.setenv, conn_type="datahub-rest", host=gms.url)  # another server is asked at once
+        assert run_attempt(spark, "warn", TaskState(), task="task_3")[1]["pending"] == 0
+        assert any("task_3" in json.dumps(proposal) for proposal in gms.stored)
+        assert gms.dropped == []

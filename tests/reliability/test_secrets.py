@@ -7,16 +7,13 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_spark_datahub import conversion
-from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
-from airflow_provider_spark_datahub.visualization import build_graph, render_json, render_page
 from tests.cli.commands import run as command
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, query_progressed, query_started
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
@@ -236,19 +233,6 @@ def test_in_what_is_delivered(
     assert_nothing_leaked(tmp_path, xcoms, caplog)
 
 
-def test_in_proposals_of_events_and_on_the_page() -> None:
-    settings = conversion.LineageSettings.from_mapping(SETTINGS)
-    for coalesce in (True, False):
-        converted = conversion.convert_events(events().splitlines(), replace(settings, coalesce_jobs=coalesce))
-        proposals = converted.proposals(settings)
-        assert leaked("".join(proposal.to_json() for proposal in proposals)) == []
-        graph = build_graph(proposals)
-        assert leaked(render_page(graph) + json.dumps(render_json(graph)) + repr(converted.diagnostics)) == []
-        assert {"/orders/0", "/orders/1"} <= {urn.split(",")[1][-9:] for urn in converted.inputs}
-    decoded = [proposal for event in _events() for proposal in conversion.convert_run_event(event, settings)]
-    assert leaked("".join(proposal.to_json() for proposal in decoded)) == []
-
-
 def test_in_what_sparks_own_log_shows() -> None:
     texts = all_texts("log").replace("canary-5e0c7a-log", secret("plan"))
     plan = f"Execute InsertIntoHadoopFsRelationCommand\n+- Scan JDBCRelation({texts}) [a#1]\n\n(1) {texts}"
@@ -272,13 +256,6 @@ def test_in_raw_events() -> None:
         assert leaked(conversion.event_without_secrets(json.dumps(event).encode()).decode()) == []
         del event["run"]["facets"]["spark_properties"]
         assert leaked(conversion.event_without_secrets(json.dumps(event).encode()).decode()) == []
-
-
-def test_on_the_command_line() -> None:
-    shown, file = Submission(by_name("conf"), replaceable=True).hand_over()
-    assert file is not None
-    file.remove()
-    assert leaked(repr(shown)) == []
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry"])
