@@ -63,7 +63,7 @@ def get_provider_info() -> dict[str, Any]:
 
 def _connection_types() -> list[dict[str, Any]]:
     """Return our own connection types, and DataHub's unless DataHub's own plugin registers them."""
-    own = [_OBJECT_STORE, _OPENLINEAGE]
+    own = [_OBJECT_STORE]
     return own if datahub_plugin_is_installed() else [_REST, _KAFKA, _FILE, *own]
 
 
@@ -164,20 +164,5 @@ _OBJECT_STORE: dict[str, Any] = {
     },
     "conn-fields": {
         "storage_conn_id": _field("Connection to the store", "Such as aws_default; empty: the machine's own access."),
-    },
-}
-_OPENLINEAGE: dict[str, Any] = {
-    "connection-type": "openlineage",
-    "hook-class-name": f"{_PACKAGE}.hooks.datahub.OpenLineageHook",
-    "hook-name": "OpenLineage backend",
-    "ui-field-behaviour": {
-        "hidden-fields": ["login"],
-        "relabeling": {"host": "URL", "password": "API key"},
-        "placeholders": {"host": "http://marquez:5000", "extra": '{"endpoint": "api/v1/lineage"}'},
-    },
-    "conn-fields": {
-        "endpoint": _field("End point", "Path below the URL; api/v1/lineage if empty."),
-        "timeout": _field("Timeout", "Seconds for one request.", "number"),
-        "verify": _field("Verify certificates", "Of the backend; yes if empty.", "boolean"),
     },
 }

@@ -65,11 +65,10 @@ def test_connection_types_are_registered_once(datahub_plugin: Callable[[bool], N
         "datahub-kafka",
         "datahub-file",
         "datahub-object-store",
-        "openlineage",
     ]
     datahub_plugin(True)
     types = provider.get_provider_info()["connection-types"]
-    assert [one["connection-type"] for one in types] == ["datahub-object-store", "openlineage"]
+    assert [one["connection-type"] for one in types] == ["datahub-object-store"]
 
 
 def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool], None]) -> None:
@@ -113,7 +112,7 @@ def test_the_fields_of_the_forms_are_settings_of_their_sinks(
             assert field["label"]
             assert field["description"]
             sample = schema["enum"][1] if "enum" in schema else samples[schema["type"][0]]
-            host = hosts.get(one["connection-type"], "http://marquez:5000")
+            host = hosts[one["connection-type"]]
             extra = {name: sample, **({"client_certificate_path": "a"} if name == "client_key_path" else {})}
             connection = {"conn_type": one["connection-type"], "host": host, "extra": extra}
             monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
@@ -165,7 +164,6 @@ def test_the_configuration_page_has_every_option_and_setting() -> None:
     [
         ("enabled", conf.getboolean, True),
         ("datahub_conn_id", conf.get, "datahub_rest_default"),
-        ("openlineage_conn_id", conf.get, ""),
         ("lineage", conf.get, ""),
         ("lineage_on_failure", conf.get, "warn"),
         ("events_location", conf.get, ""),

@@ -509,7 +509,7 @@ def iso_instant(time_ms: int) -> str:
     return text.replace(".000+00:00", "Z").replace("+00:00", "Z")
 
 
-# -- events for OpenLineage backends
+# -- raw events
 
 _MAX_DEPTH = 100
 _TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"

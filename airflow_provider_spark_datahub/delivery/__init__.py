@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from .deadline import Deadline, run_with_deadline, step_at_leisure, step_in_time, watched_disks
     from .failure import OutageNotes
     from .reconciliation import Reconciliation, reconcile
-    from .sink import CheckResult, CheckStatus, Delivery, OutboxItem, RawEvent, Rejection, Sink, SinkSettingsError
+    from .sink import CheckResult, CheckStatus, Delivery, Rejection, Sink, SinkSettingsError
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,47 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RawEvent(msgspec.Struct, frozen=True):
-    """OpenLineage event as Spark emitted it; the outbox stores it in the shape of a proposal.
-
-    :param event: the event's JSON text, or the decoded event if it comes from the outbox.
-    """
-
-    event: msgspec.Raw | dict[str, Any]
-
-    ENTITY_TYPE: ClassVar[str] = "openLineageRun"
-    ASPECT_NAME: ClassVar[str] = "openLineageEvent"
-
-    @classmethod
-    def from_json(cls, text: bytes) -> RawEvent:
-        """Return the event of a JSON text that holds an object."""
-        return cls(msgspec.Raw(text))
-
-    @classmethod
-    def from_stored(cls, stored: Proposal) -> RawEvent | None:
-        """Return the event that was stored in the shape of a proposal; ``None`` for a proposal to DataHub."""
-        if stored.entity_type != cls.ENTITY_TYPE or stored.aspect_name != cls.ASPECT_NAME:
-            return None
-        return cls(stored.aspect) if isinstance(stored.aspect, dict) else None
-
-    def decoded(self) -> Mapping[str, Any]:
-        """Return the event as a mapping."""
-        return self.event if isinstance(self.event, dict) else msgspec.json.decode(self.event, type=dict)
-
-    def to_obj(self) -> dict[str, Any]:
-        """Return the stored form as JSON."""
-        return self._stored.to_obj()
-
-    def to_json(self) -> str:
-        """Return the stored form as one line of JSON, without its newline."""
-        return self._stored.to_json()
-
-    @property
-    def _stored(self) -> Proposal:
-        return Proposal(self.ENTITY_TYPE, "", self.ASPECT_NAME, self.event)
-
-
-OutboxItem = Proposal | RawEvent
 NumberedItem = tuple[int, Any]
 """Item with its position in the delivery, so that two equal items stay two."""
 
@@ -129,14 +88,12 @@ class Rejection(msgspec.Struct, frozen=True):
     :param reason: in the server's words.
     """
 
-    item: OutboxItem
+    item: Proposal
     reason: str
 
     @property
     def subject(self) -> str:
         """The rejected item in a few words."""
-        if isinstance(self.item, RawEvent):
-            return "an OpenLineage event"
         return f"{self.item.aspect_name} of {self.item.entity_urn}"
 
 
@@ -154,7 +111,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     delivered: int
     rejected: tuple[Rejection, ...] = ()
-    pending: tuple[OutboxItem, ...] = ()
+    pending: tuple[Proposal, ...] = ()
     problem: str | None = None
     stored: bool | None = None
     outage: bool = False
@@ -170,12 +127,12 @@ class DeliveryRecord:
     SILENCE_SECONDS: ClassVar = 5.0
     """Seconds without any answer that mean an outage; a shorter silence may only be a slow answer."""
 
-    def __init__(self, items: Sequence[OutboxItem], seconds: float = math.inf, *, patient: bool = False) -> None:
+    def __init__(self, items: Sequence[Proposal], seconds: float = math.inf, *, patient: bool = False) -> None:
         self.patient = patient
         self.seconds = seconds
         self._outage = False
         self._lock = threading.Lock()
-        self._pending: dict[int, OutboxItem] = dict(enumerate(items))
+        self._pending: dict[int, Proposal] = dict(enumerate(items))
         self._rejected: dict[int, Rejection] = {}
         self._delivered = 0
         self._stored: bool | None = None
@@ -183,7 +140,7 @@ class DeliveryRecord:
         self._failed_attempt: str | None = None
 
     def pending(self) -> list[NumberedItem]:
-        """Return the items that are neither acknowledged nor rejected yet, in order; all are of :attr:`Sink.takes`."""
+        """Return the items that are neither acknowledged nor rejected yet, in order."""
         with self._lock:
             return list(self._pending.items())
 
@@ -238,22 +195,20 @@ class DeliveryRecord:
 
 
 class Sink(ABC):
-    """Receiver of proposals or of raw events. A subclass implements :meth:`send` and :meth:`describe`.
+    """Receiver of proposals. A subclass implements :meth:`send` and :meth:`describe`.
 
     Delivery is at least once, in the order of the items. A sink is a context manager that closes itself.
     """
 
     name: ClassVar[str]
     """The kind of sink, as in logs and metrics: ``rest``, ``file``."""
-    takes: ClassVar[type[OutboxItem]] = Proposal
-    """The kind of items that the sink takes."""
 
     @property
     def web_address(self) -> str:
         """Address of DataHub's UI, without a slash at its end; empty if it does not follow from the connection."""
         return ""
 
-    def deliver(self, items: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
+    def deliver(self, items: Sequence[Proposal], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Deliver what can be delivered before the deadline; never wait longer.
 
         Failures of the server are part of the result, not exceptions.
@@ -263,14 +218,7 @@ class Sink(ABC):
         """
         started, record = time.monotonic(), DeliveryRecord(items, deadline.remaining(), patient=patient)
 
-        def send() -> None:
-            refusal = self.refusal(items)
-            if refusal is not None:
-                record.stop(refusal)
-            else:
-                self.send(record, deadline)
-
-        if items and not run_with_deadline(deadline, send):
+        if items and not run_with_deadline(deadline, lambda: self.send(record, deadline)):
             record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
         delivery = record.delivery()
         log.debug(
@@ -279,18 +227,6 @@ class Sink(ABC):
             *(len(delivery.rejected), len(delivery.pending), f" ({delivery.problem})" if delivery.problem else ""),
         )
         return delivery
-
-    def refusal(self, items: Sequence[OutboxItem]) -> str | None:
-        """Return why the sink does not take these items; ``None`` if it does."""
-        if {self.takes}.issuperset(map(type, items)):
-            return None
-        if self.takes is RawEvent:
-            text = "it takes OpenLineage events, and this is a proposal to DataHub: name it as openlineage_conn_id"
-        else:
-            text = (
-                "it takes proposals to DataHub, and this is an OpenLineage event: do not name it as openlineage_conn_id"
-            )
-        return f"{self.describe()} cannot be used with this connection ({text})."
 
     def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (for sinks that ask a server)
         """Check what can be checked before the deadline without writing; the list may be empty."""

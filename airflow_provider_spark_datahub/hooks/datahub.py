@@ -103,21 +103,6 @@ class DatahubFileHook(_DatahubHook):
     hook_name = "DataHub File"
 
 
-class OpenLineageHook(_DatahubHook):
-    """Connection type ``openlineage``, for raw events in addition to DataHub: host = URL, password = API key.
-
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.openlineage_settings.OpenLineageSettings`.
-    """
-
-    conn_name_attr = "openlineage_conn_id"
-    default_conn_name = "openlineage_default"
-    conn_type = "openlineage"
-    hook_name = "OpenLineage backend"
-
-    def __init__(self, openlineage_conn_id: str | None = None) -> None:
-        super().__init__(openlineage_conn_id)
-
-
 def _object_store_sink(connection: ConnectionParts) -> Sink:
     def opened(uri: str, conn_id: str | None) -> ObjectStorage:
         try:
@@ -133,7 +118,6 @@ _SINKS: dict[str, Callable[[ConnectionParts], Sink]] = {
     DatahubKafkaHook.conn_type: lambda parts: sinks.KafkaSink(sinks.KafkaSettings.from_connection(parts)),
     DatahubFileHook.conn_type: lambda parts: sinks.FileSink.from_connection(parts),  # noqa: PLW0108 (loads the sink late)
     DatahubObjectStoreHook.conn_type: _object_store_sink,
-    OpenLineageHook.conn_type: lambda parts: sinks.OpenLineageSink(sinks.OpenLineageSettings.from_connection(parts)),
 }
 
 

@@ -212,7 +212,7 @@ class AttemptLineage:
 
     def begin(self, job: SubmittedJob) -> None:
         """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
-        self.record = UnfinishedAttempt.begun(self.task_attempt, job, self.options.openlineage_connection)
+        self.record = UnfinishedAttempt.begun(self.task_attempt, job)
         self.job, self.report.events_file = job, self.record.events_file
         self.delivery.begin(self.record)
 

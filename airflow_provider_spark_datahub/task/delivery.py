@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_spark_datahub.capture import EventPlace, Outcome
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, OutboxItem, Rejection
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
     EdgeRecords,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import JobLineage, Proposal
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.delivery.outbox import Manifest
-    from airflow_provider_spark_datahub.task.job_events import RawEvents
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ class TaskDelivery:
         path = "tasks" if urn.startswith("urn:li:dataJob:") else "dataProcessInstance"
         return f"{web}/{path}/{quote(urn, safe=':(),')}" if web else ""
 
-    def send(self, proposals: Sequence[OutboxItem], deadline: Deadline, *, patient: bool = False) -> Delivery:
+    def send(self, proposals: Sequence[Proposal], deadline: Deadline, *, patient: bool = False) -> Delivery:
         """Send proposals without the outbox. The end of the attempt sends again what fails here.
 
         :param patient: try until the deadline, even if the server cannot be reached or was out a moment ago.
@@ -130,7 +129,7 @@ class TaskDelivery:
             earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
             log.debug("%s of earlier attempts", counted(len(earlier), "outbox entry"))
 
-            def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
+            def send(_: Entry, proposals: Sequence[Proposal]) -> Delivery:
                 return self.send(proposals, deadline)
 
             for _ in deliver_in_order(earlier, send, settled=remove_delivered_events):
@@ -281,25 +280,20 @@ class TaskDelivery:
                 # Before the delivery, or after it: sending a proposal once more does no harm.
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
 
-    def keep_raw_events(self, events_file: EventPlace, raw: RawEvents | None, deadline: Deadline) -> None:
+    def keep_raw_events(self, events_file: EventPlace, deadline: Deadline) -> None:
         """Put the raw events next to pending or quarantined proposals, for a later conversion.
 
-        Unless the attempt collected them to forward them, the file is read again: this is rare, and redacting and
-        compressing at every end of an attempt, in case the delivery fails, would delay every task.
-        If the deadline passes, the events are only in their file.
-
-        :param raw: the events, if they were collected.
+        The file is read again: this is rare, and redacting and compressing at every end of an attempt, in case the
+        delivery fails, would delay every task. If the deadline passes, the events are only in their file.
         """
-        from airflow_provider_spark_datahub.task.job_events import RawEvents
+        from airflow_provider_spark_datahub.task.job_events import packed_events
 
         if self._lease is None or self._delivered_name is None:
             # Another drainer may be changing the entry.
             return
         try:
             entry = self._outbox.entry(self._delivered_name)
-            if raw is None or not raw.is_whole:
-                raw = RawEvents.read(events_file, deadline)
-            content = raw.compressed()
+            content = packed_events(events_file, deadline)
             if content is None:
                 return
             if entry is not None:
@@ -339,57 +333,6 @@ class TaskDelivery:
         self._outbox.deadline = deadline
         self._report.changes = keep_history(self._outbox, attempt, jobs, *more)
 
-    # -- raw events, for the backend of ``openlineage_conn_id``
-
-    def keep_to_forward(self, events: RawEvents, deadline: Deadline) -> bool:
-        """Put the raw events into the outbox, as an entry of their own, so that no server waits for another.
-
-        Problems are warnings. They affect neither the completeness of the lineage nor the task.
-
-        :returns: False if the event file must stay.
-        """
-        stay = f"the events stay in {self._report.events_file}"
-        if not events.is_whole:
-            self._warn_of_backend(f"{stay}: {events.report.sentence}")
-            return False
-        try:
-            self._outbox.deadline = deadline
-            events.forward(self._outbox, self._key, self._options.openlineage_connection or "")
-        except OutboxError as error:
-            self._warn_of_backend(f"{stay}: {error}")
-            return False
-        if events.problem:
-            self._warn_of_backend(f"{events.problem}; they stay in {self._report.events_file}")
-        return not events.left_out
-
-    def forward_raw_events(self, deadline: Deadline) -> None:
-        """Deliver the raw events of this attempt, and those that earlier attempts left in the outbox."""
-        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
-
-        if self._options.openlineage_connection is None:
-            return
-        seconds = deadline.remaining()
-        digest = EntryName.connection_hash(self._options.openlineage_connection)
-        try:
-            self._outbox.deadline = deadline
-            names = [name for name in self._outbox.names(self._key.instance) if name.connection == digest]
-            limits = DrainLimits(seconds=seconds, entry_seconds=max(seconds, 0.1))
-            drained = drain(self._outbox, self._connections, limits).run(names)
-        except OSError as error:
-            self._warn_of_backend(str(error))
-            return
-        log.debug("Forwarded %s to %s", counted(drained.delivered, "raw event"), self._options.openlineage_connection)
-        self._report.forwarded = drained.delivered
-        if drained.rejected:
-            rejected = counted(drained.rejected, "event")
-            self._warn_of_backend(f"the backend rejected {rejected}: its reasons are in the outbox's quarantine")
-        if drained.waiting or drained.elsewhere:
-            why = "; ".join(drained.problems) or "no time was left, or another drainer holds them"
-            self._warn_of_backend(f"events are pending in the outbox: {why}")
-
-    def _warn_of_backend(self, problem: str) -> None:
-        self._report.warnings.append(f"OpenLineage backend ({self._options.openlineage_connection}): {problem}")
-
     # -- the outbox's entries
 
     @cached_property
@@ -406,8 +349,7 @@ class TaskDelivery:
         return self._key.instance, EntryName.connection_hash(self._options.connection)
 
     def _entries(self) -> list[Entry]:
-        entries = self._outbox.entries(self._key.instance)
-        return [entry for entry in entries if entry.manifest.content == "proposals"]
+        return list(self._outbox.entries(self._key.instance))
 
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
         self._report.outbox_entry = str(own)
@@ -483,7 +425,7 @@ class TaskDelivery:
         # A task that fails for undelivered lineage gets what its budget can give.
         patient = self._options.on_failure != "warn"
 
-        def send(_: Entry, proposals: Sequence[OutboxItem]) -> Delivery:
+        def send(_: Entry, proposals: Sequence[Proposal]) -> Delivery:
             return self.send(proposals, deadline, patient=patient)
 
         problem: object = None

@@ -75,8 +75,7 @@ class EarlierAttempts:
 
     def _entries(self, deadline: Deadline) -> list[Entry]:
         self._outbox.deadline = deadline
-        entries = self._outbox.entries(self._key.instance)
-        return [entry for entry in entries if entry.manifest.content == "proposals"]
+        return list(self._outbox.entries(self._key.instance))
 
     def _unfinished(self, deadline: Deadline) -> Iterator[UnfinishedAttempt]:
         """Yield the records of earlier attempts that are not converted yet."""

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
-from airflow_provider_spark_datahub.task.job_events import JobEvents, RawEvents
+from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import was_read_completely
 from airflow_provider_spark_datahub.task.report import LineageReport
 
@@ -101,11 +101,9 @@ class EndedAttempt:
             events = self._events()
             collected = events.collect(self._deadline)
             proposals = self._converted(events, collected)
-            is_removable = proposals is not None and self._deliver(events, collected, proposals)
+            is_removable = proposals is not None and self._deliver(collected, proposals)
             # A collection would look at everything that was made, and free nothing.
             gc.freeze()
-        if proposals is not None:
-            lineage.delivery.forward_raw_events(self._deadline)
         # An entry that could not be removed will be converted again.
         if is_removable and lineage.job.events and report.is_complete and report.outbox_entry is None:
             self._remove_events()
@@ -115,8 +113,7 @@ class EndedAttempt:
     def _events(self) -> JobEvents:
         """Return the events that were followed while the job ran, if they are usable, or read them from the start."""
         followed = self._running.hand_over(self._deadline) if self._running is not None else None
-        keep_raw = self._lineage.options.openlineage_connection is not None
-        return followed or JobEvents(self._lineage.job, keep_raw=keep_raw)
+        return followed or JobEvents(self._lineage.job)
 
     def _converted(self, events: JobEvents, collected: CollectionReport) -> list[Proposal] | None:
         """Convert the job, and return its proposals; ``None`` if this is left to the next attempt or a drain."""
@@ -138,22 +135,17 @@ class EndedAttempt:
         self._keep_edges(own_edges)
         return proposals
 
-    def _deliver(self, events: JobEvents, collected: CollectionReport, proposals: list[Proposal]) -> bool:
+    def _deliver(self, collected: CollectionReport, proposals: list[Proposal]) -> bool:
         """Deliver the proposals, and return whether nobody needs the events any more."""
         delivery, job, report = self._lineage.delivery, self._lineage.job, self._lineage.report
-        raw = None
-        if job.events and self._lineage.options.openlineage_connection is not None:
-            # Events that were followed are read again: to collect them for weeks would fill the worker's memory.
-            raw = events.raw or RawEvents.read(job.events, self._deadline)
-        is_removable = raw is None or delivery.keep_to_forward(raw, self._deadline)
-        is_removable = was_read_completely(collected) and is_removable
+        is_removable = was_read_completely(collected)
         if self._lineage.record is not None and not is_removable:
             delivery.record_end(replace(self._lineage.record, keep_events=True))
         delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)
         seconds = self.end.seconds * _RAW_EVENTS_SHARE
-        is_short = raw is not None or collected.bytes_read < seconds * _RAW_BYTES_PER_SECOND
+        is_short = collected.bytes_read < seconds * _RAW_BYTES_PER_SECOND
         if job.events and (report.pending or report.rejected) and is_short:
-            delivery.keep_raw_events(job.events, raw, Deadline.after(seconds))
+            delivery.keep_raw_events(job.events, Deadline.after(seconds))
         return is_removable
 
     def _remove_events(self) -> None:
@@ -172,7 +164,6 @@ class EndedAttempt:
         with lineage.delivery.leased(self._deadline):
             lineage.report.reason = lineage.earlier.problem_with(succeeded, self._deadline)
             self._deliver_runs(lineage.delivery)
-        lineage.delivery.forward_raw_events(self._deadline)
         return lineage.report
 
     def correct(self) -> LineageReport:

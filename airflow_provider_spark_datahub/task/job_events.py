@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import logging
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from airflow_provider_spark_datahub.capture import UNREAD, CollectionReport, EventPlace, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
@@ -23,13 +21,9 @@ from airflow_provider_spark_datahub.conversion import (
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline, RawEvent, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob
-
-if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox
-    from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 log = logging.getLogger(__name__)
 
@@ -60,92 +54,42 @@ def _hand_over(
         report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
 
 
-class RawEvents:
-    """Readable events of one attempt, without their secrets, compressed in memory.
+def packed_events(events_file: EventPlace, deadline: Deadline) -> bytes | None:
+    """Return the readable events of an attempt without their secrets, one per line, compressed by gzip.
 
-    :param report: report of the reader that adds the events; final when :meth:`compressed` is called.
-    :ivar left_out: number of events that are missing because their secrets cannot be found.
+    An event whose secrets cannot be found is left out. If the disk hangs, this ends a little after the deadline.
+
+    :returns: ``None`` if there are no events, or the time was too short to read all of them.
     """
+    follower = follow(events_file, checked_text)
+    compressor = zlib.compressobj(1, wbits=_GZIP)
+    chunks: list[bytes] = []
 
-    def __init__(self, report: CollectionReport) -> None:
-        self.report = report
-        self._compressor = zlib.compressobj(1, wbits=_GZIP)
-        self._chunks: list[bytes] = []
-        self._content: bytes | None = None
-        self.left_out = 0
-        self._why = ""
+    def add(event: bytes) -> None:
+        with suppress(EventError):
+            chunks.append(compressor.compress(event_without_secrets(event) + b"\n"))
 
-    @classmethod
-    def read(cls, events_file: EventPlace, deadline: Deadline) -> RawEvents:
-        """Read an event file until the deadline. If the disk hangs, give up a little later."""
-        follower = follow(events_file, checked_text)
-        events = cls(follower.report)
-        rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
-        if not run_with_deadline(grace, lambda: _hand_over(rest, events.report, events.add, deadline)):
-            return cls(CollectionReport(outcome=Outcome.TIMED_OUT, detail=_STUCK))
-        return events
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether everything that can be read was read."""
-        return self.report.outcome not in UNREAD
-
-    def add(self, event: bytes) -> None:
-        """Add the JSON text of an event; leave it out if its secrets cannot be found."""
-        try:
-            text = event_without_secrets(event)
-        except EventError as error:
-            self.left_out += 1
-            self._why = self._why or str(error)
-        else:
-            self._chunks.append(self._compressor.compress(text + b"\n"))
-
-    @property
-    def problem(self) -> str | None:
-        """Number of events that are left out, with the reason of the first one; ``None`` if all are there."""
-        return f"{counted(self.left_out, 'event is', 'events are')} left out: {self._why}" if self.left_out else None
-
-    def compressed(self) -> bytes | None:
-        """Return the events, one per line, compressed by gzip. No event can be added afterwards.
-
-        :returns: ``None`` if there are none, or the time was too short to read all of them.
-        """
-        if self.report.events <= self.left_out or self.report.outcome is Outcome.TIMED_OUT:
-            return None
-        if self._content is None:
-            self._content = b"".join([*self._chunks, self._compressor.flush()])
-            self._chunks.clear()
-        return self._content
-
-    def forward(self, outbox: Outbox, key: AttemptKey, connection_id: str) -> None:
-        """Put the events into the outbox, as an entry for an OpenLineage backend.
-
-        :raises OutboxError: if the outbox refuses the entry.
-        """
-        with gzip.open(io.BytesIO(self.compressed() or b"")) as lines:
-            items = [RawEvent.from_json(line.removesuffix(b"\n")) for line in lines]
-        if items:
-            outbox.put(key, items, spark_succeeded=False, connection_id=connection_id)
-        log.debug("Put %d raw events into the outbox for %s", len(items), connection_id)
+    rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
+    has_ended = run_with_deadline(grace, lambda: _hand_over(rest, follower.report, add, deadline))
+    if not has_ended or not chunks or follower.report.outcome is Outcome.TIMED_OUT:
+        return None
+    return b"".join([*chunks, compressor.flush()])
 
 
 class JobEvents:
     """Reader and converter of one job's events. Not safe for several threads at once.
 
-    :param keep_raw: collect the raw events in the same pass.
-    :ivar raw: the raw events, if they are collected.
     :ivar saw_everything: whether :meth:`finish` converts all events of the job, including those that :meth:`snapshot`
         has already converted.
     :ivar out_of_time: whether :meth:`collect` left events unread, or the time ended within the conversion of an event.
     :ivar is_stuck: whether :meth:`collect` still waits for a disk, so that nothing can be converted.
     """
 
-    def __init__(self, job: SubmittedJob, *, keep_raw: bool = False) -> None:
+    def __init__(self, job: SubmittedJob) -> None:
         self._settings = job.settings
         self._event_log = job.event_log
         self._converter = Converter(job.settings)
         self._file = follow(job.events, checked_text) if job.events else None
-        self.raw = RawEvents(self._file.report) if keep_raw and self._file else None
         self._forgotten = False
         self.saw_everything = self.out_of_time = self.is_stuck = False
         self._log_complete = True
@@ -188,8 +132,6 @@ class JobEvents:
 
     def _add(self, event: bytes) -> None:
         self._converter.add(event)
-        if self.raw is not None:
-            self.raw.add(event)
         if not self._has_event_log:
             self._converter.deduplicate_runs()
 

@@ -73,7 +73,6 @@ OPTIONS: Mapping[str, Option] = {
         example="https://datahub.example.com",
         argument=False,
     ),
-    "openlineage_conn_id": Option("Connection to an OpenLineage backend that also gets the raw events. Empty: none."),
     "lineage": Option("Settings of the converter, as a JSON object.", example='{"env": "DEV", "tags": ["nightly"]}'),
     "lineage_on_failure": Option(
         "Effect on a task whose Spark job succeeded and whose lineage was not delivered: warn (none), "
@@ -167,7 +166,6 @@ class LineageOptions:
     timeout: float
     openlineage_jar: str
     outbox_limits: OutboxLimits | None = None
-    openlineage_connection: str | None = None
     emit_periodically: float | None = None
     capture: _CaptureMode = "auto"
     on_orphan: _OrphanPolicy = "warn"
@@ -232,7 +230,6 @@ class LineageConfiguration:
         return LineageOptions(
             connection=text("datahub_conn_id"),
             datahub_url=text("datahub_url").rstrip("/"),
-            openlineage_connection=text("openlineage_conn_id") or None,
             settings=settings,
             notes=tuple(notes),
             problems=(

@@ -102,8 +102,7 @@ def recover_entry(
 def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadline: Deadline) -> Entry | None:
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
-    backend, succeeded = record.openlineage_connection, bool(record.spark_succeeded)
-    events = JobEvents(job, keep_raw=backend is not None)
+    events, succeeded = JobEvents(job), bool(record.spark_succeeded)
     report = events.collect(deadline)
     lineage = events.lineage_in_time(succeeded, record.task_try, deadline)
     if lineage is None and events.is_unavailable:
@@ -117,10 +116,6 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
     keep_history(entry.outbox, record.task_try, conversion.jobs, None if succeeded else "")
     if record.keep_events or not was_read_completely(report):
         entry = entry.update(redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()})
-    if backend is not None and events.raw is not None and events.raw.is_whole:
-        if events.raw.problem:
-            log.warning("OpenLineage backend (%s), %s: %s", backend, record.events_file, events.raw.problem)
-        events.raw.forward(entry.outbox, entry.manifest.key, backend)
     log.debug("Recovered %s: %s", entry, counted(len(proposals), "proposal"))
     return entry.finish(proposals, spark_succeeded=succeeded)
 

@@ -25,7 +25,6 @@ class LineageReport:
     :param inputs: URNs of datasets read; :attr:`outputs`: of datasets written.
     :param proposals: number of proposals; each is delivered, rejected (DataHub will never take it) or pending.
     :param stored: whether delivered proposals are stored; ``False`` if DataHub only accepted them for later.
-    :param forwarded: number of raw events that an OpenLineage backend acknowledged; ``None`` if there is none.
     :param assets: URIs of Airflow's assets that get an event if the task succeeds.
     :param failure: how Spark failed, with the last that the driver said; ``None`` if it did not.
     :param started_spark: whether the task may have started a Spark, by the traces that Sparks below a task leave.
@@ -49,7 +48,6 @@ class LineageReport:
     rejected: int = 0
     pending: int = 0
     stored: bool | None = None
-    forwarded: int | None = None
     assets: list[str] = field(default_factory=list)
     failure: str | None = None
     started_spark: bool = True

@@ -136,7 +136,6 @@ class UnfinishedAttempt:
 
     :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs to this job alone.
     :param spark_succeeded: ``None`` until the end is known.
-    :param openlineage_connection: of a backend that also gets the raw events.
     :param keep_events: the event file stays even if its lineage is delivered, because not all of it was read.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
     :param process_started: likewise; the number :attr:`process` may belong to another process one day.
@@ -150,16 +149,15 @@ class UnfinishedAttempt:
     machine: str
     process: int
     spark_succeeded: bool | None = None
-    openlineage_connection: str | None = None
     keep_events: bool = True
     process_started: int | None = None
 
     @classmethod
-    def begun(cls, attempt: TaskAttempt, job: SubmittedJob, backend: str | None = None) -> Self:
+    def begun(cls, attempt: TaskAttempt, job: SubmittedJob) -> Self:
         """Return the record of an attempt of this process, before its job is submitted."""
         folder = str(job.event_log.folder) if job.event_log.folder else None
         place = str(job.events), folder, job.event_log.is_own, machine(), os.getpid()
-        return cls(attempt, job.settings, *place, None, backend, False, process_start(os.getpid()))
+        return cls(attempt, job.settings, *place, None, False, process_start(os.getpid()))
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
         """Return the record of the ended attempt. Every conversion from this record gives the same lineage."""

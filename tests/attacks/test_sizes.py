@@ -175,7 +175,7 @@ def test_a_long_line_takes_three_times_its_size(
     path = tmp_path / "events.ndjson"
     _with_statement(path, "SELECT a, 'ö\\' FROM t " * selects, outputs, facets)
     tracemalloc.start()
-    events = JobEvents(SubmittedJob(LineageSettings(), path), keep_raw=not facets)
+    events = JobEvents(SubmittedJob(LineageSettings(), path))
     events.collect(Deadline.after(600))
     conversion, _ = events.lineage(True, ATTEMPT)
     _, peak = tracemalloc.get_traced_memory()

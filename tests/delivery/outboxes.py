@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Deadline, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery import Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Entry, LocalStorage, Manifest, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
@@ -38,7 +38,7 @@ def put(
 
 
 def proposals_in(entry: Entry) -> list[Proposal]:
-    return [item for item in entry.items() if isinstance(item, Proposal)]
+    return [*entry.items()]
 
 
 def receipts_in(outbox: Outbox) -> list[Manifest]:
@@ -52,25 +52,19 @@ def files(root: Path) -> list[Path]:
 
 
 class Recording(Sink):
-    """Sink that accepts all items of a kind, except what it is given to refuse.
+    """Sink that accepts all items, except what it is given to refuse.
 
     :param refuses: whether the sink stops at an item.
-    :param takes: the kind of items; ``None`` for both.
     :param rejects: why it rejects each item, if it does.
     """
 
     name = "recording"
 
-    def __init__(
-        self,
-        refuses: Callable[[Any], bool] = lambda _: False,
-        takes: type[OutboxItem] | None = Proposal,
-        rejects: str = "",
-    ) -> None:
+    def __init__(self, refuses: Callable[[Any], bool] = lambda _: False, rejects: str = "") -> None:
         self.arrived: list[Any] = []
         self.refuses = refuses
         self.calls = 0
-        self._takes, self._rejects = takes, rejects
+        self._rejects = rejects
 
     @property
     def names(self) -> list[str]:
@@ -79,9 +73,6 @@ class Recording(Sink):
 
     def describe(self) -> str:
         return "a list"
-
-    def refusal(self, items: Sequence[OutboxItem]) -> str | None:
-        return "it takes other items" if self._takes and not {self._takes}.issuperset(map(type, items)) else None
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
         self.calls += 1

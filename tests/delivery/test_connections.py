@@ -30,7 +30,6 @@ def object_store(connection: ConnectionParts) -> SimpleNamespace:
 READ: dict[str, Callable[[ConnectionParts], Any]] = {
     "rest": sinks.RestSettings.from_connection,
     "kafka": sinks.KafkaSettings.from_connection,
-    "openlineage": sinks.OpenLineageSettings.from_connection,
     "object-store": object_store,
     "file": lambda connection: SimpleNamespace(description=sinks.FileSink.from_connection(connection).describe()),
 }
@@ -67,8 +66,6 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text(
 def test_headers_and_descriptions_have_what_they_need() -> None:
     assert sinks.RestSettings("http://gms", "token-of-mine").headers() == {"Authorization": "Bearer token-of-mine"}
     assert sinks.RestSettings("http://gms").headers() == {}
-    backend = read("openlineage", {"host": "http://me:canary-url@marquez"})
-    assert sinks.OpenLineageSink(backend).describe() == "the OpenLineage backend at http://marquez"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     EntryFormatError,
@@ -56,7 +56,6 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
         "format": "spark-datahub-outbox",
         "version": 3,
         "state": "pending",
-        "content": "proposals",
         "key": {"dag_id": DAG, "run_id": RUN, "task_id": TASK, "map_index": 4, "try_number": 2},
         "connection_id": "datahub",
         "collected": 3,
@@ -74,26 +73,6 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
         "delivered_ms": None,
         "stored": None,
     }
-
-
-def test_raw_events_keep_their_stored_form(tmp_path: Path) -> None:
-    event = b'{"run": {"runId": "1"}, "half": "\\ud800"}'
-    items = [RawEvent.from_json(event)]
-    entry = outbox_at(tmp_path).put(key(), items, spark_succeeded=False, connection_id="marquez")
-    _, line = Path(str(entry)).read_bytes().splitlines()
-    head = (
-        b'{"entityType":"openLineageRun","entityUrn":"","changeType":"UPSERT","aspectName":"openLineageEvent","aspect":'
-    )
-    assert line == head + b'{"json":' + event + b"}}"
-    (item,) = entry.items()
-    assert isinstance(item, RawEvent)
-    assert (entry.manifest.content, item.decoded()) == ("events", json.loads(event))
-    left = entry.settle(Delivery(0, pending=(item,), problem="later"), [item])
-    assert left is not None
-    assert (left.items(), left.manifest.problem) == ((item,), "later")
-    entry.quarantine("too old")
-    ((_, quarantined),) = next(outbox_at(tmp_path).quarantined()).rejected
-    assert quarantined == item
 
 
 def test_entries_are_listed_by_attempt_and_age(tmp_path: Path) -> None:

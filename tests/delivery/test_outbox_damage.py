@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from airflow_provider_spark_datahub.delivery import Delivery, OutboxItem, RawEvent, Rejection
+from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     EdgeRecord,
@@ -39,9 +40,8 @@ EVENTS = [b'{"eventType": "START", "run": {"runId": "r"}}', b'{"eventType": "COM
 FLIPS = 2_000
 
 
-def text_of(item: OutboxItem) -> str:
-    event = json.dumps(item.decoded()) if isinstance(item, RawEvent) else item.to_obj()
-    return json.dumps(event, sort_keys=True)
+def text_of(item: Proposal) -> str:
+    return json.dumps(item.to_obj(), sort_keys=True)
 
 
 @dataclass
@@ -64,16 +64,13 @@ def sample() -> Sample:
     kinds: dict[str, list[str]] = {}
     promised: dict[str, list[str]] = {}
 
-    def remember(kind: str, name: str, items: Sequence[OutboxItem] = ()) -> None:
+    def remember(kind: str, name: str, items: Sequence[Proposal] = ()) -> None:
         kinds.setdefault(kind, []).append(name)
         promised[name] = [text_of(item) for item in items]
 
     for twin in ("victim", "whole"):
         items = [upsert(f"{twin}-a", "größe"), patch(f"{twin}-a"), upsert(f"{twin}-b", "half \ud800 pair")]
         remember("entry", put(outbox, key(task_id=f"{twin}-entry"), items).name.path, items)
-        raw = [RawEvent.from_json(event) for event in EVENTS]
-        backend = outbox.put(key(task_id=f"{twin}-raw"), raw, spark_succeeded=True, connection_id="datahub")
-        remember("raw entry", backend.name.path, raw)
         redo = {"name": f"{twin}-redo", "number": 1.5}
         begun, _ = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
         remember("unfinished", begun.name.path, [upsert(f"{twin}-redo", "1.5")])
@@ -105,7 +102,7 @@ def finish(entry: Entry, _: bool) -> Entry:
 
 def deliver_everything(outbox: Outbox) -> list[str]:
     """Read, requeue and drain everything, as `pending`, `requeue` and `emit` do."""
-    sink = Recording(takes=None)
+    sink = Recording()
     assert all(entry.manifest for entry in outbox.entries())
     for quarantined in list(outbox.quarantined()):
         outbox.requeue(quarantined)
@@ -265,7 +262,7 @@ def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     entry.quarantine("no")
     put(Outbox(LocalStorage(tmp_path)), proposals=50)
     monkeypatch.setattr(LocalStorage, "read", partialmethod(_read_little, LocalStorage.read))
-    outbox, sink = Outbox(LocalStorage(tmp_path), OutboxLimits(max_bytes=1)), Recording(takes=None)
+    outbox, sink = Outbox(LocalStorage(tmp_path), OutboxLimits(max_bytes=1)), Recording()
     for quarantined in list(outbox.quarantined()):
         outbox.requeue(quarantined)
     assert Drain(outbox, lambda _: (sink, None)).run().settled == 2

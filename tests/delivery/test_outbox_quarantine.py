@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Delivery, RawEvent, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxLimits
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put
 from tests.delivery.samples import upsert, upserts
@@ -31,7 +30,7 @@ def test_quarantined_items_have_their_reasons(outbox: Outbox) -> None:
     by_try = {lost.manifest.key.try_number: lost for lost in outbox.quarantined()}
     assert (
         by_try[1].reasons,
-        [item.aspect["name"] for _, item in by_try[1].rejected if isinstance(item, Proposal)],
+        [item.aspect["name"] for _, item in by_try[1].rejected],
     ) == (["no such field"], ["of try 1"])
     assert (by_try[2].reasons, [item for _, item in by_try[2].rejected]) == (["too old"], upserts(3))
 
@@ -48,20 +47,6 @@ def test_a_requeued_entry_is_pending_and_delivered(outbox: Outbox, tmp_path: Pat
     assert Drain(outbox, lambda _: (sink, None)).run().settled == 1
     assert sink.names == ["of try 1"]
     assert files(tmp_path) == files(tmp_path / "receipts")
-
-
-def test_requeued_raw_events_go_to_their_backend(outbox: Outbox) -> None:
-    # Another connection to DataHub that the drain was given is not for them.
-    events = [RawEvent.from_json(b'{"eventType": "START"}'), RawEvent.from_json(b'{"eventType": "COMPLETE"}')]
-    outbox.put(key(), events, spark_succeeded=True, connection_id="marquez").quarantine("too old")
-    entry = outbox.requeue(*outbox.quarantined())
-    assert entry.manifest.content == "events"
-    backend, datahub = Recording(takes=RawEvent), Recording()
-    sinks = {"marquez": backend, "datahub": datahub}
-    drained = Drain(outbox, lambda connection: (sinks[connection], None), connection="datahub").run()
-    assert (drained.settled, drained.delivered, drained.problems) == (1, 2, {})
-    assert [event.decoded()["eventType"] for event in backend.arrived] == ["START", "COMPLETE"]
-    assert datahub.calls == 0
 
 
 def test_a_requeued_entry_overwrites_nothing_newer(outbox: Outbox) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, RawEvent, Rejection, Sink
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.samples import upsert, upserts
 from tests.patience import HANGS, within
@@ -114,10 +114,3 @@ def test_the_first_problem_is_kept_until_nothing_is_pending() -> None:
     assert record.delivery().problem == "first"
     record.confirm(record.pending(), stored=True)
     assert record.delivery().problem is None
-
-
-def test_a_sink_of_proposals_refuses_raw_events() -> None:
-    event = RawEvent.from_json(b"{}")
-    delivery = SlowSink().deliver([event], Deadline.after(10))
-    assert delivery.pending == (event,)
-    assert "a slow sink cannot be used with this connection (it takes proposals to DataHub" in str(delivery.problem)

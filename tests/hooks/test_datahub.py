@@ -127,6 +127,6 @@ def test_the_test_of_a_connection_to_gms_checks_its_credentials(connection: Any)
 
 
 def test_the_test_of_a_missing_connection_fails() -> None:
-    works, message = datahub.OpenLineageHook("missing").test_connection()
+    works, message = datahub.DatahubRestHook("missing").test_connection()
     assert not works
     assert "missing" in message

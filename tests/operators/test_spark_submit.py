@@ -43,7 +43,6 @@ from tests.patience import HANGS, PATIENCE
 
 OURS = (
     "datahub_conn_id",
-    "openlineage_conn_id",
     "lineage",
     "lineage_on_failure",
     "events_location",

@@ -15,7 +15,6 @@ import pytest
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.servers.kafka import Kafka
-from tests.servers.openlineage import Backend
 from tests.servers.s3 import S3
 from tests.servers.schema_registry import SchemaRegistry
 from tests.system.airflow_home import AirflowHome
@@ -173,13 +172,3 @@ def test_the_button_test_checks_an_object_store_connection(api: Api, s3: S3) -> 
     works, message = api.test("datahub-object-store", host="lake")
     assert not works
     assert "must be the URI of a bucket" in message
-
-
-def test_the_button_test_checks_an_openlineage_connection(api: Api) -> None:
-    with Backend() as backend:
-        works, message = api.test("openlineage", host=backend.url)
-    assert works, message
-    assert "Only a delivery can test more" in message
-    assert backend.events == []
-    works, message = api.test("openlineage", extra={"no_such_option": 1})
-    assert not works, message

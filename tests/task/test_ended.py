@@ -16,7 +16,6 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -402,7 +401,7 @@ def test_events_that_cannot_be_read_at_the_moment_are_converted_later(
         recover_entry(entry, Deadline.after(HANGS))
     (recovered,) = entries(tmp_path)
     assert recovered.manifest.state == "pending"
-    urns = {item.entity_urn for item in recovered.items() if isinstance(item, Proposal)}
+    urns = {item.entity_urn for item in recovered.items()}
     assert (JOB in urns) is not for_good
     assert path.is_file()
 

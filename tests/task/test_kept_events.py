@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.task.job_events import RawEvents
+from airflow_provider_spark_datahub.task.job_events import packed_events
 from tests.operators.tries import CORPUS
 
 
@@ -20,7 +20,7 @@ def never() -> bool:
 @pytest.mark.parametrize("name", ["a_csv_join_agg", "b_multi_sql_hive", "f_delta"])
 def test_events_without_secrets_are_kept_as_they_are(name: str) -> None:
     path = CORPUS / f"{name}.ndjson"
-    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
+    content = packed_events(path, Deadline.after(60.0))
     assert content is not None
     assert [json.loads(line) for line in gzip.decompress(content).splitlines()] == [
         json.loads(line) for line in path.read_bytes().splitlines()
@@ -36,7 +36,7 @@ def test_secrets_in_kept_events_are_redacted_everywhere(tmp_path: Path) -> None:
     }
     path = tmp_path / "events.ndjson"
     path.write_text(json.dumps(event) + "\n")
-    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
+    content = packed_events(path, Deadline.after(60.0))
     assert content is not None
     text = gzip.decompress(content).decode()
     assert "canary" not in text
@@ -48,7 +48,7 @@ def test_secrets_in_kept_events_are_redacted_everywhere(tmp_path: Path) -> None:
 def test_bad_lines_are_left_out_of_kept_events(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'no json\n{"a": 1}\n{"torn": ')
-    content = RawEvents.read(path, Deadline.after(60.0)).compressed()
+    content = packed_events(path, Deadline.after(60.0))
     assert content is not None
     assert gzip.decompress(content) == b'{"a": 1}\n'
 
@@ -58,8 +58,8 @@ def test_no_raw_events_are_kept_without_events(tmp_path: Path, content: bytes | 
     path = tmp_path / "events.ndjson"
     if content is not None:
         path.write_bytes(content)
-    assert RawEvents.read(path, Deadline.after(60.0)).compressed() is None
+    assert packed_events(path, Deadline.after(60.0)) is None
 
 
 def test_no_raw_events_are_kept_without_time() -> None:
-    assert RawEvents.read(CORPUS / "a_csv_join_agg.ndjson", Deadline.after(0.0)).compressed() is None
+    assert packed_events(CORPUS / "a_csv_join_agg.ndjson", Deadline.after(0.0)) is None

@@ -102,13 +102,6 @@ def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(tmp
     assert round(EVENTS.stat().st_mtime * 1000) in moments
 
 
-def test_the_events_of_a_killed_attempt_are_kept_for_a_backend(tmp_path: Path) -> None:
-    record = replace(begun(), process=GONE, openlineage_connection="marquez")
-    assert recover_entry(entry_of(tmp_path, record), Deadline.after(600)) is not None
-    forwarded = [entry for entry in outbox_at(tmp_path).entries() if entry.manifest.connection_id == "marquez"]
-    assert [len(entry.items()) for entry in forwarded] == [len(EVENTS.read_text().splitlines())]
-
-
 def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, begun())
     assert recover_entry(entry, Deadline.after(600)) is None

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.conversion.convert import Conversion, Conver
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Histories
-from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, RawEvent, Sink
+from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.task import EndedAttempt, LineageReport, job_events
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import Recording, outbox_at
@@ -365,16 +365,6 @@ def test_a_delivery_that_hangs_costs_half_of_the_time_at_most(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_all_raw_events_of_a_followed_job_are_forwarded(tmp_path: Path) -> None:
-    one = job(tmp_path, openlineage_connection="openlineage_missing")
-    report = followed_to_its_end(one)
-    (entry,) = outbox_at(tmp_path / "outbox").entries()
-    events = [item.decoded() for item in entry.items() if isinstance(item, RawEvent)]
-    assert events == [json.loads(line) for line in LINES]
-    assert (report.pending, report.forwarded) == (0, 0)
-
-
-@pytest.mark.slow
 def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
     """Otherwise something older could be delivered after it, and stay."""
     sink = Hanging()
@@ -516,7 +506,6 @@ RARELY_USED = (
     "delivery.sinks.file",
     "delivery.sinks.kafka",
     "delivery.sinks.object_store",
-    "delivery.sinks.openlineage",
     "visualization",
 )
 """Modules for other launchers, sinks and options than those of a plain task, which costs it CPU to import."""

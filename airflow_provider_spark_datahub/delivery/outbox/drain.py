@@ -25,12 +25,12 @@ from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatErr
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
 from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, Sink
+from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
 
-_Send = Callable[[Entry, Sequence[OutboxItem]], Delivery]
+_Send = Callable[[Entry, Sequence[Proposal]], Delivery]
 """Delivers items of an entry."""
 _Settled = Callable[[Entry], None]
 """Called with an entry whose items are all delivered or rejected."""
@@ -215,11 +215,11 @@ class _LastStates:
         self._digests: dict[tuple[str, str], bytes] = {}
         self.stored = True
 
-    def without_repeats(self, items: Sequence[OutboxItem]) -> Sequence[OutboxItem]:
+    def without_repeats(self, items: Sequence[Proposal]) -> Sequence[Proposal]:
         """Return the items without exact repeats, in order, and take the others for sent."""
         if len(self._digests) > self._MOST:
             self._digests.clear()
-        return [item for item in items if not (isinstance(item, Proposal) and self._is_repeat(item))]
+        return [item for item in items if not self._is_repeat(item)]
 
     def _is_repeat(self, proposal: Proposal) -> bool:
         key = proposal.entity_urn, proposal.aspect_name
@@ -233,8 +233,7 @@ class _LastStates:
         """Take back the items that were not delivered."""
         self.stored = self.stored and delivery.stored is not False
         for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected)):
-            if isinstance(item, Proposal):
-                self._digests.pop((item.entity_urn, item.aspect_name), None)
+            self._digests.pop((item.entity_urn, item.aspect_name), None)
 
 
 class _LeaseOverError(Exception):
@@ -463,16 +462,14 @@ class Drain:
         except OSError:
             return name.created_ms  # the entry's delivery fails with the same error, and reports it
 
-    def _send(self, lease: Lease, entry: Entry, items: Sequence[OutboxItem]) -> Delivery:
+    def _send(self, lease: Lease, entry: Entry, items: Sequence[Proposal]) -> Delivery:
         """Deliver items of an entry, unless its connection refuses: then its other entries are not even read.
 
         :raises _LeaseOverError: if the lease ended, as while events were converted. A new lease delivers the entry.
         """
         if not lease.renew():
             raise _LeaseOverError
-        # ``connection`` leads to DataHub, which does not take raw events.
-        instead = self.connection if entry.manifest.content == "proposals" else None
-        connection = instead or entry.manifest.connection_id
+        connection = self.connection or entry.manifest.connection_id
         if connection not in self._sinks:
             self._sinks[connection] = self.open_sink(connection)
         sink, problem = self._sinks[connection]

@@ -48,7 +48,7 @@ from airflow_provider_spark_datahub.delivery.outbox.storage import (
     OutboxStorage,
     storage_errors,
 )
-from airflow_provider_spark_datahub.delivery.sink import Delivery, OutboxItem, RawEvent
+from airflow_provider_spark_datahub.delivery.sink import Delivery
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.files import TooLargeFileError, UnreadFileError
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -112,7 +112,7 @@ class Entry:
     manifest: Manifest = field(hash=False)
     _stored: StoredObject | None = field(default=None, repr=False, compare=False)
     """All of it, if it was read or written, and not the manifest alone."""
-    _items: tuple[OutboxItem, ...] | None = field(default=None, repr=False, compare=False)
+    _items: tuple[Proposal, ...] | None = field(default=None, repr=False, compare=False)
     """Its items, if they were written."""
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class Entry:
         settled = self.outbox.receipts.later_attempts_ms(self.name, self.manifest)
         return min([*settled, *(name.created_ms for name in pending)], default=None)
 
-    def items(self) -> tuple[OutboxItem, ...]:
+    def items(self) -> tuple[Proposal, ...]:
         """Return the entry's items, in order.
 
         :raises EntryFormatError: if it is damaged.
@@ -147,7 +147,7 @@ class Entry:
         """
         return self._content().items() if self._items is None else self._items
 
-    def finish(self, items: Sequence[OutboxItem], *, spark_succeeded: bool, failure: str | None = None) -> Entry:
+    def finish(self, items: Sequence[Proposal], *, spark_succeeded: bool, failure: str | None = None) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
 
         :param failure: how Spark failed, if that is known.
@@ -166,7 +166,7 @@ class Entry:
     def settle(
         self,
         delivery: Delivery,
-        sent: Sequence[OutboxItem],
+        sent: Sequence[Proposal],
         superseded: int = 0,
         batch: list[Settled] | None = None,
         hashes: Sequence[str] | None = None,
@@ -246,11 +246,11 @@ class Entry:
             self.outbox.storage.write(self.name.events, [content], leaves=_NEW)
             return self.update(events=self.name.events)
 
-    def _keep_delivered(self, delivery: Delivery, sent: Sequence[OutboxItem], manifest: Manifest) -> None:
+    def _keep_delivered(self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
         left = {id(item) for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected))}
         items = [item for item in sent if id(item) not in left] if left else sent
-        if not items or manifest.content != "proposals":
+        if not items:
             return
         kept = replace(manifest, pending=len(items))
         name = receipt_name(self.name, manifest, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
@@ -293,7 +293,7 @@ class Entry:
         return stored
 
     def _rewrite(
-        self, step: str, manifest: Manifest, items: tuple[OutboxItem, ...] | None = None, *, check: bool = False
+        self, step: str, manifest: Manifest, items: tuple[Proposal, ...] | None = None, *, check: bool = False
     ) -> Entry:
         """Write the entry anew. :param items: ``None``: those that it has."""
         with self._storage_errors():
@@ -304,7 +304,7 @@ class Entry:
             self.outbox.write(step, entry, stored, check=check)
         return entry
 
-    def _quarantine(self, rejected: list[tuple[str, OutboxItem]], manifest: Manifest) -> None:
+    def _quarantine(self, rejected: list[tuple[str, Proposal]], manifest: Manifest) -> None:
         content = b"".join(replace(manifest, pending=0, redo=None).quarantine_lines(rejected))
         # Named by content: settling again after a crash writes the same object.
         digest = hashlib.sha256(b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))).hexdigest()[:12]
@@ -344,7 +344,7 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
 
     name: str
     manifest: Manifest
-    rejected: tuple[tuple[str, OutboxItem], ...]
+    rejected: tuple[tuple[str, Proposal], ...]
 
     @property
     def reasons(self) -> list[str]:
@@ -497,19 +497,15 @@ class Outbox:
         """Return the path or URI of an entry, for people."""
         return self.storage.describe(name.path)
 
-    def put(self, key: AttemptKey, items: Sequence[OutboxItem], *, spark_succeeded: bool, connection_id: str) -> Entry:
+    def put(self, key: AttemptKey, items: Sequence[Proposal], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
         A second ``put`` of the same attempt makes a second entry; the first stays until it is settled.
 
-        :param items: all proposals, or all raw events.
         :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
-        content = "events" if items and isinstance(items[0], RawEvent) else "proposals"
         with storage_errors("write to the outbox {}", self):
-            manifest = Manifest(
-                key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded, content=content
-            )
+            manifest = Manifest(key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded)
             entry = self._named(manifest.holding(items))
             self.write("written", entry, StoredObject.of(entry.manifest, items), is_new=True)
         return entry
@@ -745,7 +741,7 @@ class AttemptRecord:
     """Lineage of one attempt in the outbox, for one connection, in one state.
 
     :param state: ``unfinished``, ``pending``, ``quarantined`` or ``delivered``.
-    :param proposals: empty for raw events and unfinished attempts.
+    :param proposals: empty for unfinished attempts.
     :param count: the number of items in this state.
     :param reasons: why items were quarantined, each once, or why the last delivery failed.
     :param failure: how the attempt's Spark failed; ``None`` if it did not, or that is not known.
@@ -821,7 +817,7 @@ class OutboxRecords:
 
         :param brief: leave the proposals out if their number is known without them.
         """
-        items: Sequence[tuple[str, OutboxItem]] = ()
+        items: Sequence[tuple[str, Proposal]] = ()
         try:
             if brief and path.startswith(Folder.PENDING):
                 manifest = StoredObject.read(*self._outbox.storage.first_line(path)).manifest
@@ -835,7 +831,7 @@ class OutboxRecords:
         except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
             log.debug("%s is not shown: %s", self._outbox.storage.describe(path), error)
             return None
-        proposals = tuple(item for _, item in items if isinstance(item, Proposal))
+        proposals = tuple(item for _, item in items)
         reasons = tuple(dict.fromkeys(reason for reason in (*(why for why, _ in items), manifest.problem) if reason))
         count, attempt = len(items) or manifest.pending, (manifest.key, manifest.connection_id, manifest.state)
         return AttemptRecord(*attempt, manifest.created_ms, count, proposals, reasons, manifest.failure)

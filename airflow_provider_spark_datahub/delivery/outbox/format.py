@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
-from airflow_provider_spark_datahub.delivery.sink import OutboxItem, RawEvent
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.text import counted
 
@@ -148,7 +147,6 @@ class Manifest(msgspec.Struct, frozen=True):
     :param connection_id: the Airflow connection for which the entry is meant.
     :param created_ms: when the entry was made, in ms since the epoch.
     :param state: ``unfinished`` from the submit until the events are converted; then ``pending``.
-    :param content: the kind of the items: ``proposals``, or ``events`` for an OpenLineage backend.
     :param collected: the number of proposals into which the events were converted.
     :param pending: the number of items that the entry holds now.
     :param delivered: how many items were acknowledged.
@@ -170,7 +168,6 @@ class Manifest(msgspec.Struct, frozen=True):
     connection_id: str
     created_ms: _Number
     state: Literal["unfinished", "pending", "quarantined", "delivered"] = "pending"
-    content: str = "proposals"
     collected: _Number = 0
     pending: _Number = 0
     delivered: _Number = 0
@@ -197,7 +194,7 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
         return seal(self, body)
 
-    def quarantine_lines(self, rejected: Iterable[tuple[str, OutboxItem]]) -> list[bytes]:
+    def quarantine_lines(self, rejected: Iterable[tuple[str, Proposal]]) -> list[bytes]:
         """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
         body = [_encode({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
         return [replace(self, state="quarantined").to_line(body), *body]
@@ -206,7 +203,7 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the receipt of an entry that holds no more items."""
         return replace(self, state="delivered", delivered_ms=delivered_ms, stored=stored, redo=None, events=None)
 
-    def holding(self, items: Sequence[OutboxItem]) -> Manifest:
+    def holding(self, items: Sequence[Proposal]) -> Manifest:
         """Return the manifest of an entry that gets its items."""
         return replace(self, state="pending", collected=len(items), pending=len(items))
 
@@ -225,7 +222,7 @@ class StoredObject(NamedTuple):
     lines: bytes
 
     @classmethod
-    def of(cls, manifest: Manifest, items: Iterable[OutboxItem]) -> Self:
+    def of(cls, manifest: Manifest, items: Iterable[Proposal]) -> Self:
         """Return an entry: behind the manifest, one line per item."""
         lines = "".join(f"{item.to_json()}\n" for item in items).encode("utf-8", "backslashreplace")
         return cls(manifest, Body.of([lines]), lines)
@@ -242,8 +239,6 @@ class StoredObject(NamedTuple):
         """
         line, newline, lines = content.partition(b"\n")
         manifest, body = unseal(line + newline, Manifest)
-        if manifest.content not in ("proposals", "events"):
-            raise OtherVersionError(f"it contains {manifest.content[:40]!r}, which this version does not know")
         behind = len(lines) if size is None else size - len(content)
         if behind != body.size:
             raise EntryFormatError(f"{behind} bytes follow its first line, which announces {body.size}")
@@ -255,7 +250,7 @@ class StoredObject(NamedTuple):
             raise EntryFormatError("the lines behind its first line do not match their checksum")
         return self.manifest
 
-    def items(self) -> tuple[OutboxItem, ...]:
+    def items(self) -> tuple[Proposal, ...]:
         """Return the items of an entry."""
         pending = self.whole().pending
         items = tuple(_item(_json(line)) for line in self._split())
@@ -263,7 +258,7 @@ class StoredObject(NamedTuple):
             raise EntryFormatError(f"it holds {counted(len(items), 'proposal')}, but its manifest says {pending}")
         return items
 
-    def rejected(self) -> tuple[tuple[str, OutboxItem], ...]:
+    def rejected(self) -> tuple[tuple[str, Proposal], ...]:
         """Return the reasons and items of a part of the quarantine."""
         self.whole()
         rejected = []
@@ -346,11 +341,11 @@ class EntryName(NamedTuple):
         return self.instance, self.connection
 
 
-def upsert_hashes(items: Iterable[OutboxItem]) -> list[str]:
+def upsert_hashes(items: Iterable[Proposal]) -> list[str]:
     """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for one that replaces none."""
     return [
         ""
-        if isinstance(item, RawEvent) or item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
+        if item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
         else _hash(f"{item.entity_urn}\n{item.aspect_name}", 12)
         for item in items
     ]
@@ -369,14 +364,14 @@ def _encode(obj: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(obj), separators=(",", ":")).encode()
 
 
-def _item(obj: Any) -> OutboxItem:
+def _item(obj: Any) -> Proposal:
     try:
         proposal = Proposal.from_obj(obj)
     except (ProposalFormatError, RecursionError) as error:
         raise EntryFormatError(f"one of its lines is not a proposal: {error.__cause__ or error}") from error
     if obj["changeType"] != proposal.change_type:
         raise EntryFormatError(f"one of its lines has the change type {obj['changeType'][:40]!r}")
-    return RawEvent.from_stored(proposal) or proposal
+    return proposal
 
 
 def _json(line: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Sinks: DataHub over REST and Kafka, files, object stores, and OpenLineage backends for raw events."""
+"""Sinks: DataHub over REST and Kafka, files, and object stores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from .kafka import KafkaSink
     from .kafka_settings import KafkaSettings
     from .object_store import ObjectStoreSink
-    from .openlineage import OpenLineageSink
-    from .openlineage_settings import OpenLineageSettings
     from .rest import RestSink
     from .rest_reading import read_datasets, read_runs
     from .rest_settings import RestSettings
