@@ -1,17 +1,20 @@
-"""The terminal view: runs as a tree, lineage as flows, column lineage as a table."""
+"""The terminal view: runs as a tree, jobs between their inputs and outputs, column lineage as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, tzinfo
+from graphlib import CycleError, TopologicalSorter
+from itertools import zip_longest
+from typing import NamedTuple
 
-from rich.console import Console, OverflowMethod
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from airflow_provider_spark_datahub.visualization import model
-from airflow_provider_spark_datahub.visualization.flow import ASCII, UNICODE, Piece, cell_width, draw_flows
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     ShortNames,
@@ -21,223 +24,285 @@ from airflow_provider_spark_datahub.visualization.names import (
     last_part,
 )
 
-_SHOWN_PROBLEMS = 5
-"""Most skipped proposals that are listed. Only the number of the others is shown."""
-
+_MOST_PROBLEMS = 5
+_MOST_DATASETS = 12
+"""Datasets that are listed on each side of a job; of the others, the number."""
 _LEAST_WIDTH = 50
 _STYLES = {"SUCCESS": "green", "FAILURE": "bold red", "UP_FOR_RETRY": "yellow", "SKIPPED": "magenta", "RUNNING": "cyan"}
+_LONGEST_STATE = 12  # as UP_FOR_RETRY: a longer state of another producer must not break the alignment
 _GAP = 2
-_LEAST_LABEL = 24
-_LONGEST_STATE = 12
+_INDENT = 4  # of a level of rich's tree
+_LEAST_LABEL = 8
+_LINE = len(" -+> ")  # the shortest line between two names
+_WIDEST_TREE = 100
+"""Columns of the tree of runs: results far from the names are hard to read."""
+
+
+class _Glyphs(NamedTuple):
+    """Characters of lines and marks.
+
+    :param joins: ends of the lines from inputs to a job: of the only one, the first, one between, and the last.
+    :param forks: ends of the lines from a job to its outputs, likewise.
+    """
+
+    line: str
+    joins: tuple[str, str, str, str]
+    forks: tuple[str, str, str, str]
+    back_arrow: str
+    ellipsis: str
+
+
+_UNICODE = _Glyphs("─", ("─▶", "┬▶", "┤ ", "┘ "), ("─▶", "┬▶", "├▶", "└▶"), "←", "…")
+_ASCII = _Glyphs("-", ("->", "+>", "+ ", "+ "), ("->", "+>", "+>", "+>"), "<-", "...")
 
 
 def render_terminal(graph: model.Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
     """Print the runs, the lineage of the jobs, and their column lineage.
 
-    The output is plain ASCII unless the console is a terminal with UTF-8. Control characters in names are made visible,
-    and markup in names has no effect.
+    Lines are ASCII unless the console's encoding is UTF-8. Control characters in names are made visible, and markup in
+    names has no effect.
 
     :param columns: whether to print the table of columns.
     :param zone: the time zone of all times.
     """
-    page = _Page(console, max(console.width, _LEAST_WIDTH), graph)
+    page = _Page(console, graph)
     jobs = [step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs]
-    if not graph.roots and not jobs:
-        page.line([("Nothing to show: ", "bold"), (graph.why_nothing(), "")])
-        page.notes()
-        return
     if graph.roots:
         _Runs(page, zone).show()
     if jobs:
-        page.lineage(jobs)
+        page.lineage(_by_rank(jobs))
     if columns and any(job.columns for job in jobs):
         page.columns(jobs)
-    page.notes()
+    if not graph.roots and not jobs:
+        page.show(Text.assemble(("Nothing to show: ", "bold"), graph.why_nothing()))
+    page.problems()
+
+
+def _by_rank(jobs: Sequence[model.GraphJob]) -> list[model.GraphJob]:
+    """Sort jobs so that each follows the writers of its inputs; from a cycle on, they keep their order."""
+    writers: dict[str, list[int]] = {}
+    for number, job in enumerate(jobs):
+        for urn in job.outputs:
+            writers.setdefault(urn, []).append(number)
+    ranks = TopologicalSorter(
+        {
+            number: {writer for urn in job.inputs for writer in writers.get(urn, ()) if writer != number}
+            for number, job in enumerate(jobs)
+        }
+    )
+    with suppress(CycleError):
+        ranks.prepare()
+    order: list[int] = []
+    while rank := ranks.get_ready():
+        order += sorted(rank)
+        ranks.done(*rank)
+    return [jobs[number] for number in dict.fromkeys([*order, *range(len(jobs))])]
 
 
 class _Page:
     """The console, with the names and glyphs that all sections share."""
 
-    def __init__(self, console: Console, width: int, graph: model.Graph) -> None:
+    def __init__(self, console: Console, graph: model.Graph) -> None:
         self.console = console
-        self.width = width
+        self.width = max(console.width, _LEAST_WIDTH)
         self.graph = graph
         self.encoding = console.encoding
-        fancy = console.is_terminal and self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-        self.glyphs = UNICODE if fancy else ASCII
+        self.glyphs = _UNICODE if self.encoding.lower().startswith("utf") else _ASCII
         self.names = ShortNames(graph.instances, self.encoding)
 
-    def line(self, pieces: Iterable[Piece | Text], *, wrap: bool = True) -> None:
-        """Print a line; without wrapping it is cut at the right edge."""
-        text = Text.assemble(*pieces)
-        text.rstrip()
-        overflow: OverflowMethod = "fold" if wrap else "crop"
-        self.console.print(text, width=self.width, no_wrap=not wrap, overflow=overflow, highlight=False)
+    def show(self, content: RenderableType = "") -> None:
+        self.console.print(content, width=self.width, overflow="fold", highlight=False)
 
     def heading(self, title: str, note: str = "") -> None:
-        self.line([(title, "bold underline"), (f"  {note}" if note else "", "dim")])
+        self.show(Text.assemble((title, "bold underline"), (f"  {note}" if note else "", "dim")))
 
     def lineage(self, jobs: Sequence[model.GraphJob]) -> None:
-        """Print the flows of the jobs, and the full forms of shortened names."""
-        named = [replace(job, name=harmless(job.name, self.encoding)) for job in jobs]
-        marks = f"{self.glyphs.goes} goes on below, {self.glyphs.came} comes from above"
-        drawings = draw_flows(named, self.width, self.glyphs, self.names.of)
-        self.line([])
-        self.heading("Lineage", marks if any(drawing.broken for drawing in drawings) else "")
-        for number, drawing in enumerate(drawings):
-            if number:
-                self.line([])
-            for row in drawing.rows:
-                self.line(row, wrap=False)
-        shortened = {full: short for drawing in drawings for full, short in drawing.shortened.items()}
-        if shortened:
-            self.line([])
-        for full, short in shortened.items():
-            self.line([(short, "dim"), (" = ", "dim"), (full, "")])
+        """Print each job between its inputs and outputs, or above them if the page is too narrow for the names."""
+        self.show()
+        self.heading("Lineage")
+        last_runs = self.graph.last_runs()
+        stages = []
+        for job in jobs:
+            style = "bold red" if job.urn in last_runs and last_runs[job.urn].state == "FAILURE" else "bold green"
+            name = Text(harmless(job.name, self.encoding), style)
+            stages.append(_Stage(self._datasets(job.inputs), name, self._datasets(job.outputs)))
+        table = _FlowTable(self.glyphs, stages)
+        height = 1
+        for stage in stages:
+            previous, height = height, max(len(stage.inputs), len(stage.outputs))
+            if stage is not stages[0] and (max(previous, height) > 1 or table.width > self.width):
+                self.show()
+            for line in table.lines(stage) if table.width <= self.width else _listed(stage):
+                self.console.print(line, soft_wrap=True, highlight=False)
+
+    def _datasets(self, urns: Collection[str]) -> list[Text]:
+        names = [self.names.of(urn) for urn in [*urns][:_MOST_DATASETS]]
+        texts = [
+            Text.assemble(
+                (f"{name.platform} " if name.platform else "", "dim"),
+                name.name,
+                (f" {name.note}" if name.note else "", "yellow"),
+            )
+            for name in names
+        ]
+        more = len(urns) - len(names)
+        return [*texts, *([Text(f"{self.glyphs.ellipsis} {more} more", "dim italic")] if more else [])]
 
     def columns(self, jobs: Sequence[model.GraphJob]) -> None:
-        """Print a table of columns for each output dataset, all with the same widths, so that they read as one."""
-        self.line([])
+        """Print a table of the written columns with their input columns."""
+        self.show()
         self.heading("Columns")
         lineages = [lineage for job in jobs for lineage in job.columns]
         tails = self.names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
-        rows = {
-            dataset: _column_rows(lineages, dataset, tails, self.encoding)
-            for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages)
-        }
-        heading = ("output column", f"{self.glyphs.back_arrow} input columns", "transformation")
-        widths = _widths([heading, *(row for dataset_rows in rows.values() for row in dataset_rows)], self.width)
-        self._table([heading], widths, ("dim", "dim", "dim"))
-        for dataset, dataset_rows in rows.items():
-            self.line([(self.names.of(dataset).text, "cyan")])
-            self._table(dataset_rows, widths, ("bold", "", "dim"))
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        table.add_column("output column", overflow="fold")
+        table.add_column(f"{self.glyphs.back_arrow} input columns", overflow="fold")
+        table.add_column("transformation", overflow="fold", style="dim")
+        for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages):
+            table.add_row(Text(tails[dataset], "cyan"))
+            for row in _column_rows(lineages, dataset, tails, self.encoding):
+                table.add_row(*map(Text, row))
+        self.show(table)
 
-    def _table(self, rows: Iterable[Sequence[str]], widths: Sequence[int], styles: Sequence[str]) -> None:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
-        for width, style in zip(widths, styles, strict=True):
-            table.add_column(width=width, overflow="fold", style=style)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        self.console.print(table, width=self.width, highlight=False)
-
-    def notes(self) -> None:
+    def problems(self) -> None:
         if self.graph.problems:
-            self.line([])
-        for problem in self.graph.listed_problems(_SHOWN_PROBLEMS):
-            self.line([("! ", "bold red"), (harmless(problem, self.encoding), "red")])
+            self.show()
+        for problem in self.graph.listed_problems(_MOST_PROBLEMS):
+            self.show(Text.assemble(("! ", "bold red"), (harmless(problem, self.encoding), "red")))
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Row of the tree. The row of a run has an attempt only if its events name no attempts.
+class _Stage(NamedTuple):
+    """A job with the names of its inputs and outputs."""
 
-    :param guide: the lines of the tree before the label; ``below`` those before the label's further lines.
+    inputs: list[Text]
+    job: Text
+    outputs: list[Text]
+
+
+class _FlowTable:
+    """Jobs in the middle, inputs to the left and outputs to the right, with lines between them.
+
+    :ivar width: in columns of the terminal.
     """
 
-    guide: str
-    below: str
-    label: tuple[Piece, ...]
-    attempt: model.Attempt | None = None
+    def __init__(self, glyphs: _Glyphs, stages: Sequence[_Stage]) -> None:
+        self._glyphs = glyphs
+        inputs, jobs, outputs = (
+            max((name.cell_len for names in side for name in names), default=0)
+            for side in zip(*((stage.inputs, [stage.job], stage.outputs) for stage in stages), strict=True)
+        )
+        self._job_starts = inputs + _LINE
+        self._job_ends = self._job_starts + jobs
+        self.width = self._job_ends + _LINE + outputs
+
+    def lines(self, stage: _Stage) -> Iterator[Text]:
+        """Yield a line for each input and output; the job is on the first one."""
+        for row, (source, target) in enumerate(zip_longest(stage.inputs, stage.outputs)):
+            line = Text()
+            if source is not None:
+                line += source
+                _lead(line, self._job_starts, self._glyphs.line, _end(self._glyphs.joins, row, len(stage.inputs)))
+            line.truncate(self._job_starts, pad=True)
+            if row == 0:
+                line += stage.job
+            if target is not None:
+                filler = " " if row else self._glyphs.line
+                _lead(line, self._job_ends + _LINE, filler, _end(self._glyphs.forks, row, len(stage.outputs)))
+                line += target
+            line.rstrip()
+            yield line
+
+
+def _lead(line: Text, column: int, filler: str, end: str) -> None:
+    """Draw a line, with a blank on each side, to this column."""
+    line.append(f" {filler * (column - line.cell_len - _LINE + 1)}{end} ", "dim")
+
+
+def _end(ends: tuple[str, str, str, str], row: int, rows: int) -> str:
+    only, first, between, last = ends
+    if row == 0:
+        return only if rows == 1 else first
+    return last if row == rows - 1 else between
+
+
+def _listed(stage: _Stage) -> Iterator[Text]:
+    """Yield the job, and a line for each input and output: any width will do, and no name is broken."""
+    yield stage.job
+    for verb, names in (("reads ", stage.inputs), ("writes", stage.outputs)):
+        for row, name in enumerate(names):
+            yield Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name)
 
 
 class _Runs:
-    """Tree of the runs, with results, durations and start times in columns; a narrow page has no room for dates."""
+    """Tree of the runs, with results, durations and start times in columns."""
 
     def __init__(self, page: _Page, zone: tzinfo) -> None:
-        self.page = page
-        self.zone = zone
-        self.glyphs = page.glyphs
-        self.titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
-        self.rows = self._rows()
-        attempts = [row.attempt for row in self.rows if row.attempt]
-        self.state = max((cell_width(self._state(attempt)) for attempt in attempts), default=0)
-        self.duration = max((len(format_duration(attempt.duration)) for attempt in attempts), default=0)
-        fixed = self.state + self.duration + 3 * _GAP
-        dated = page.width - fixed - len("YYYY-MM-DD HH:MM:SS")
-        self.is_dated = dated >= _LEAST_LABEL
-        room = dated if self.is_dated else page.width - fixed - len("HH:MM:SS")
-        with_attempt = [len(row.guide) + Text.assemble(*row.label).cell_len for row in self.rows if row.attempt]
-        self.room = max(min(room, max(with_attempt, default=0)), 8)
+        self._page = page
+        self._zone = zone
+        self._titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
+        attempts = [attempt for run in page.graph.runs() for attempt in run.attempts()]
+        dates = {format_time(attempt.started, zone)[: len("2026-11-20")] for attempt in attempts} - {""}
+        self._date = dates.pop() if len(dates) == 1 else ""
+        facts = [[fact.cell_len for fact in self._facts(attempt)] for attempt in attempts]
+        self._widths = [max(lengths) for lengths in zip(*facts, strict=True)]
 
     def show(self) -> None:
-        self.page.heading("Runs", f"times in {self.zone}")
-        for row in self.rows:
-            first, *others = self._wrapped(row, self.room if row.attempt else self.page.width)
-            self.page.line([first, *self._facts(row.attempt, self.room - first.cell_len)], wrap=False)
-            for other in others:
-                self.page.line([other], wrap=False)
+        """Print the tree. The date is in the heading if it is that of all attempts."""
+        self._page.heading("Runs", f"{f'on {self._date}, ' if self._date else ''}times in {self._zone}")
+        most = min(self._page.width, _WIDEST_TREE) - sum(self._widths) - _GAP * len(self._widths)
+        for root in map(model.TreeItem, self._page.graph.roots):
+            tree = Tree(self._row(root, most), guide_style="dim")
+            waiting = [(root, tree, most)]
+            while waiting:
+                item, branch, room = waiting.pop()
+                room -= _INDENT
+                waiting += ((child, branch.add(self._row(child, room)), room) for child in item.children())
+            self._page.show(tree)
 
-    def _rows(self) -> list[_Row]:
-        rows: list[_Row] = []
-        waiting = [(model.TreeItem(root), "", "") for root in reversed(self.page.graph.roots)]
-        while waiting:
-            item, guide, below = waiting.pop()
-            children = item.children()
-            trunk = below + self.glyphs.branch(last=not children)[1]
-            label = ((item.attempt.label, ""),) if item.attempt else tuple(self._label(item.run))
-            rows.append(_Row(guide, trunk, label, item.shown_attempt))
-            if item.attempt is None and item.run.error is not None:
-                rows.append(_Row(trunk, trunk, ((harmless(item.run.reason, self.page.encoding), "red"),)))
-            for position, child in reversed(list(enumerate(children))):
-                turn, beside = self.glyphs.branch(last=position == len(children) - 1)
-                waiting.append((child, below + turn, below + beside))
-        return rows
+    def _row(self, item: model.TreeItem, room: int) -> RenderableType:
+        """Return the label, wrapped to the room, and the facts of an item; below them, why a run failed."""
+        row: RenderableType = self._label(item)
+        if item.shown_attempt is not None:
+            table = Table.grid(padding=(0, _GAP, 0, 0))
+            for width in (max(room, _LEAST_LABEL), *self._widths):
+                table.add_column(width=width, overflow="fold")
+            table.add_row(row, *self._facts(item.shown_attempt))
+            row = table
+        if item.attempt is None and item.run.error is not None:
+            return Group(row, Text(harmless(item.run.reason, self._page.encoding), "red"))
+        return row
 
-    def _label(self, run: model.RunNode) -> Iterable[Piece]:
-        kind, name, note = self.titles[run.urn]
-        yield f"{kind} ", "dim"
-        yield name, "bold" if run.kind is not model.RunKind.APPLICATION_RUN else "bold green"
-        if note:
-            yield f"  {note}", "dim"
-        if run.inputs or run.outputs:
-            yield f"  {len(run.inputs)} in, {len(run.outputs)} out", "dim"
+    def _facts(self, attempt: model.Attempt) -> tuple[Text, Text, Text]:
+        """Return state, duration and start."""
+        state = harmless(attempt.state, self._page.encoding)[:_LONGEST_STATE]
+        started = format_time(attempt.started, self._zone, dated=not self._date)
+        return (
+            Text(state, _STYLES.get(attempt.state, "")),
+            Text(format_duration(attempt.duration), justify="right"),
+            Text(started, "dim"),
+        )
+
+    def _label(self, item: model.TreeItem) -> Text:
+        if item.attempt is not None:
+            return Text(item.attempt.label)
+        run = item.run
+        kind, name, note = self._titles[run.urn]
+        glyphs = self._page.glyphs
+        label = Text.assemble(
+            (f"{kind} ", "dim"), (name, "bold green" if run.kind is model.RunKind.APPLICATION_RUN else "bold")
+        )
+        label.append(f"  {note}" if note else "", "dim")
         if run.upstreams:
-            shown, folded = run.upstreams[: model.MOST_UPSTREAMS], len(run.upstreams[model.MOST_UPSTREAMS :])
-            names = [self._upstream(urn) for urn in shown]
-            more = [f"{self.glyphs.ellipsis} {folded} more"] if folded else []
-            yield f"  {self.glyphs.back_arrow} {', '.join([*names, *more])}", "cyan"
+            names = [self._upstream(urn) for urn in run.upstreams[: model.MOST_UPSTREAMS]]
+            more = len(run.upstreams) - len(names)
+            names += [f"{glyphs.ellipsis} {more} more"] if more else []
+            label.append(f"  {glyphs.back_arrow} {', '.join(names)}", "cyan")
+        return label
 
     def _upstream(self, urn: str) -> str:
-        if urn in self.titles:
-            return self.titles[urn][1]
-        return f"{harmless(last_part(urn), self.page.encoding)[:8]}{self.glyphs.ellipsis}"
-
-    def _wrapped(self, row: _Row, room: int) -> list[Text]:
-        """Wrap the label of a row, after the lines of the tree: its first line fits the room, the others the page."""
-        width, console = self.page.width, self.page.console
-        guide = row.guide[-(width // 2) :]
-        below = row.below[: len(row.guide) + 2].ljust(len(row.guide) + 2)[-(width // 2) :]
-        label = Text.assemble(*row.label)
-        first = label.wrap(console, max(room - len(guide), 1), overflow="fold")[0]
-        after = len(label) - len(label.plain[len(first) :].lstrip())
-        others = label[after:].wrap(console, width - len(below), overflow="fold") if after < len(label) else ()
-        return [Text.assemble((guide, "dim"), first), *(Text.assemble((below, "dim"), line) for line in others)]
-
-    def _state(self, attempt: model.Attempt) -> str:
-        # UP_FOR_RETRY is the longest result of DataHub; a longer foreign one must not break the alignment.
-        return harmless(attempt.state, self.page.encoding)[:_LONGEST_STATE]
-
-    def _facts(self, attempt: model.Attempt | None, pad: int) -> list[Piece]:
-        """Return the facts of an attempt, with so many blanks before them."""
-        if attempt is None:
-            return []
-        gap = " " * _GAP
-        state = self._state(attempt)
-        return [
-            (" " * pad + gap, ""),
-            (state + " " * (self.state - cell_width(state)), _STYLES.get(attempt.state, "")),
-            (gap + format_duration(attempt.duration).rjust(self.duration), ""),
-            (gap + format_time(attempt.started, self.zone, dated=self.is_dated), "dim"),
-        ]
-
-
-def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the widths of the three columns: those of the texts, or narrower ones that fit the page."""
-    wanted = [max(cell_width(line) for row in rows for line in row[column].split("\n") or [""]) for column in range(3)]
-    room = width - 3 * _GAP
-    while sum(wanted) > room:
-        wanted[wanted.index(max(wanted))] -= 1
-    return wanted
+        if urn in self._titles:
+            return self._titles[urn][1]
+        return f"{harmless(last_part(urn), self._page.encoding)[:8]}{self._page.glyphs.ellipsis}"
 
 
 def _column_rows(

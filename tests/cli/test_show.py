@@ -83,12 +83,12 @@ def test_too_many_edges_for_mermaid_are_reported(tmp_path: Path) -> None:
 
 
 def test_times_in_another_zone(proposals: Path) -> None:
-    assert "2026-11-21 07:56:31" in run("show", proposals).stdout
+    assert "07:56:31" in run("show", proposals).stdout
     for view in ("terminal", "html"):
         shown = run("show", proposals, "--format", view, "--timezone", "Asia/Kolkata").stdout
         assert "times in Asia/Kolkata" in shown
-        assert "2026-11-21 13:26:31" in shown
-        assert "2026-11-21 07:56:31" not in shown
+        assert "13:26:31" in shown
+        assert "07:56:31" not in shown
 
 
 @pytest.mark.parametrize(("zone", "shown"), [("UTC", "times in UTC"), ("local", "times in ")])

@@ -83,9 +83,9 @@ def application_run(urn: str, task: str) -> list[Proposal]:
     return run_proposals(urn, urn.split(":")[-1], spark_job(task), f"urn:li:dataProcessInstance:{task}", ())
 
 
-def shown(proposals: list[Proposal], width: int = 100, *, terminal: bool = True, columns: bool = True) -> str:
+def shown(proposals: list[Proposal], width: int = 100, *, columns: bool = True) -> str:
     """Return what the terminal shows."""
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     with console.capture() as capture:
         render_terminal(build_graph(proposals), console, columns=columns)
     return capture.get()

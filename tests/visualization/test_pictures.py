@@ -26,7 +26,7 @@ def words(proposals: list[Proposal]) -> str:
 
 VIEWS: dict[str, Callable[[list[Proposal]], str]] = {
     "terminal.txt": lambda proposals: shown(proposals, 130),
-    "file.txt": lambda proposals: shown(proposals, 76, terminal=False),
+    "narrow.txt": lambda proposals: shown(proposals, 66),
     "page.txt": words,
     "lineage.mmd": lambda proposals: visualization.render_mermaid(
         visualization.build_network(visualization.build_graph(proposals))
