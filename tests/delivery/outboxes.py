@@ -30,10 +30,10 @@ def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: s
 def put(
     outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
 ) -> Entry:
-    """Write an entry of so many proposals, or of these. Each is of another tick of the disk, which orders runs."""
+    """Write an entry of so many proposals, or of these. Each is of another millisecond, which orders runs."""
     content = upserts(proposals) if isinstance(proposals, int) else proposals
     entry = outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
-    time.sleep(0.0045)
+    time.sleep(0.0011)
     return entry
 
 

@@ -1,4 +1,4 @@
-"""A model check of the outbox: any order of its steps, with crashes between any two, two hosts and wrong clocks.
+"""A model check of the outbox: any order of its steps, with crashes between any two, two hosts, and clocks that jump.
 
 ``OUTBOX_MODEL_EXAMPLES=5000 pytest tests/delivery/test_outbox_model.py`` explores more than CI does.
 """
@@ -6,20 +6,18 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings as hypothesis_settings, strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from airflow_provider_spark_datahub.delivery import Deadline, Sink
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox import Drain, EntryName, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import unseal
-from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import MemoryStorage, key, put
 from tests.delivery.samples import upsert
@@ -37,7 +35,6 @@ class World:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.written_ms: dict[str, int] = {}
         self.now_ms = START_MS
         self.datahub: dict[str, str] = {}
         self.arrived: set[str] = set()
@@ -47,14 +44,12 @@ class World:
 class HostStorage(MemoryStorage):
     """The storage as one process of one host sees it.
 
-    :param skew_ms: how far the host's clock is wrong.
     :param steps: what happens before the so-many-th step that reads, lists or changes something.
     """
 
-    def __init__(self, world: World, skew_ms: int, steps: dict[int, Callable[[], object]] | None = None) -> None:
+    def __init__(self, world: World, steps: dict[int, Callable[[], object]] | None = None) -> None:
         super().__init__(world.objects)
         self._world = world
-        self._skew_ms = skew_ms
         self._steps = steps or {}
         self._step = 0
         self._dead = False
@@ -72,13 +67,7 @@ class HostStorage(MemoryStorage):
                 raise
 
     def now_ms(self) -> int:
-        return self._world.now_ms + (0 if self.knows_time else self._skew_ms)
-
-    def modified_ms(self, name: str) -> int | None:
-        return self._world.written_ms.get(name)
-
-    def observe_time(self, name: str, since: float) -> None:  # noqa: ARG002 (as in the class)
-        self._ahead_ms = 0.0
+        return self._world.now_ms
 
     def stored(self, folder: str) -> dict[str, int]:
         self._do()
@@ -91,7 +80,6 @@ class HostStorage(MemoryStorage):
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
         self._do()
         super().write(name, chunks, sync=sync, leaves=leaves)
-        self._world.written_ms[name] = self._world.now_ms
 
     def remove(self, name: str) -> None:
         self._do()
@@ -125,7 +113,6 @@ class DataHub(Sink):
         record.stop("away")
 
 
-SKEWS = st.sampled_from([0, 2 * HOUR_MS, -2 * HOUR_MS])
 MOMENTS = st.none() | st.integers(1, 60)
 REJECTS = st.sampled_from([None, 0, -1])
 """The item of a delivery that is rejected: shared by the runs of a task, or of this run alone."""
@@ -141,11 +128,11 @@ class OutboxModel(RuleBasedStateMachine):
         self.version = 0
         self.promised: dict[str, tuple[str, int, str]] = {}
 
-    def outbox(self, skew_ms: int = 0, steps: dict[int, Callable[[], object]] | None = None) -> Outbox:
-        return Outbox(HostStorage(self.world, skew_ms, steps))
+    def outbox(self, steps: dict[int, Callable[[], object]] | None = None) -> Outbox:
+        return Outbox(HostStorage(self.world, steps))
 
-    @rule(task=st.sampled_from("ab"), new_run=st.booleans(), skew_ms=SKEWS, crash=MOMENTS)
-    def put(self, task: str, new_run: bool, skew_ms: int, crash: int | None) -> None:
+    @rule(task=st.sampled_from("ab"), new_run=st.booleans(), crash=MOMENTS)
+    def put(self, task: str, new_run: bool, crash: int | None) -> None:
         """End an attempt. Its entry is promised as soon as the write has returned."""
         run, number = self.runs[task]
         run, number = (run + 1, 1) if new_run else (run, number + 1)
@@ -154,28 +141,28 @@ class OutboxModel(RuleBasedStateMachine):
         own = f"{task}-own-{self.version}"
         items = [upsert(f"{task}-job", str(self.version)), upsert(own, own)]
         try:
-            entry = put(self.outbox(skew_ms, steps_of(crash)), key(number, task, run_id=f"run{run}"), items)
+            entry = put(self.outbox(steps_of(crash)), key(number, task, run_id=f"run{run}"), items)
         except Crash:
             return
         self.promised[entry.name.path] = task, self.version, items[1].entity_urn
 
-    @rule(skew_ms=SKEWS, crash=MOMENTS, other=MOMENTS, takes=st.sampled_from([0, 1, 2, 9]), rejects=REJECTS)
-    def drain(self, skew_ms: int, crash: int | None, other: int | None, takes: int, rejects: int | None) -> None:
+    @rule(crash=MOMENTS, other=MOMENTS, takes=st.sampled_from([0, 1, 2, 9]), rejects=REJECTS)
+    def drain(self, crash: int | None, other: int | None, takes: int, rejects: int | None) -> None:
         """Drain on one host. In the middle, another host drains everything that it may."""
         steps = steps_of(crash)
         if other is not None:
             steps.setdefault(other, self.drain_the_rest)
-        self.run_drain(self.outbox(skew_ms, steps), takes=takes, rejects=rejects)
+        self.run_drain(self.outbox(steps), takes=takes, rejects=rejects)
 
     @rule(task=st.sampled_from("ab"), other=st.integers(1, 12), takes=st.sampled_from([0, 1, 9]))
     def drain_one_run(self, task: str, other: int, takes: int) -> None:
         """Deliver only the oldest run, as a task's end does. In the middle, another host drains the rest."""
-        outbox = self.outbox(0, {other: self.drain_the_rest})
+        outbox = self.outbox({other: self.drain_the_rest})
         runs = [name for name in outbox.names() if EntryName.parse(name.path) and f".{task}-" in name.instance]
         self.run_drain(outbox, takes=takes, names=[name for name in runs if name.instance == runs[0].instance])
 
     def drain_the_rest(self) -> None:
-        outbox = self.outbox(-HOUR_MS)
+        outbox = self.outbox()
         held = {name for name in outbox.names() if self.is_held(name)}
         before = set(self.world.arrived)
         self.run_drain(outbox)
@@ -189,8 +176,9 @@ class OutboxModel(RuleBasedStateMachine):
         for name in [name for name in self.world.objects if name.startswith("leases/")]:
             holder = unseal(self.world.objects[name], dict)[0]
             groups = [tuple(group) for group in holder.get("groups", [])]
-            valid = self.world.now_ms < self.world.written_ms[name] + 1_000 * holder["seconds"]
-            if valid and (entry.group in groups or f"/{'.'.join(entry.group)}." in name):
+            if self.world.now_ms < holder["expires_ms"] and (
+                entry.group in groups or f"/{'.'.join(entry.group)}." in name
+            ):
                 return True
         return False
 
@@ -205,17 +193,17 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(crash=MOMENTS)
     def requeue(self, crash: int | None) -> None:
-        outbox = self.outbox(0, steps_of(crash))
+        outbox = self.outbox(steps_of(crash))
         try:
             for quarantined in list(outbox.quarantined()):
                 outbox.requeue(quarantined)
         except Crash:
             return
 
-    @rule(skew_ms=SKEWS, crash=MOMENTS)
-    def disk_is_full(self, skew_ms: int, crash: int | None) -> None:
+    @rule(crash=MOMENTS)
+    def disk_is_full(self, crash: int | None) -> None:
         """Remove receipts that protect nothing, as on a full disk."""
-        outbox = self.outbox(skew_ms, steps_of(crash))
+        outbox = self.outbox(steps_of(crash))
         assert outbox.storage.make_room is not None
         with suppress(Crash):
             outbox.storage.make_room(1, 10**9)
@@ -280,13 +268,13 @@ TestOutboxModel.settings = hypothesis_settings(
 def test_a_requeued_entry_overwrites_nothing_although_receipts_gave_way() -> None:
     # Random orders seldom come to this one.
     model = OutboxModel()
-    model.put("a", new_run=False, skew_ms=0, crash=None)
-    model.drain(skew_ms=0, crash=None, other=None, takes=9, rejects=0)
-    model.put("a", new_run=True, skew_ms=0, crash=None)
-    model.drain(skew_ms=0, crash=None, other=None, takes=9, rejects=None)
-    model.disk_is_full(skew_ms=0, crash=None)
+    model.put("a", new_run=False, crash=None)
+    model.drain(crash=None, other=None, takes=9, rejects=0)
+    model.put("a", new_run=True, crash=None)
+    model.drain(crash=None, other=None, takes=9, rejects=None)
+    model.disk_is_full(crash=None)
     model.requeue(None)
-    model.drain(skew_ms=0, crash=None, other=None, takes=9, rejects=None)
+    model.drain(crash=None, other=None, takes=9, rejects=None)
     model.nothing_older_comes_back()
     assert model.shown("a") == 2
 
@@ -294,12 +282,12 @@ def test_a_requeued_entry_overwrites_nothing_although_receipts_gave_way() -> Non
 def test_a_drain_remembers_a_run_that_is_delivered_in_part_for_all_older_ones() -> None:
     # Such a run has no receipt yet, only the part of one. Random orders come to it once in a thousand times.
     model = OutboxModel()
-    model.put("a", new_run=False, skew_ms=0, crash=None)
-    model.put("a", new_run=True, skew_ms=0, crash=None)
-    model.drain(skew_ms=0, crash=None, other=None, takes=0, rejects=0)
-    model.put("a", new_run=True, skew_ms=0, crash=None)
-    model.drain(skew_ms=0, crash=None, other=None, takes=1, rejects=None)
-    model.disk_is_full(skew_ms=0, crash=None)
+    model.put("a", new_run=False, crash=None)
+    model.put("a", new_run=True, crash=None)
+    model.drain(crash=None, other=None, takes=0, rejects=0)
+    model.put("a", new_run=True, crash=None)
+    model.drain(crash=None, other=None, takes=1, rejects=None)
+    model.disk_is_full(crash=None)
     model.teardown()
     assert model.shown("a") == 3
 
@@ -310,9 +298,8 @@ def test_a_drain_remembers_a_run_that_is_delivered_in_part_for_all_older_ones() 
 class Host:
     """A host whose clock may jump at any moment. :ivar skew_ms: how far it is wrong."""
 
-    def __init__(self, world: World, *, store_knows_time: bool) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.store_knows_time = store_knows_time
         self.skew_ms = 0
 
     def time(self) -> float:
@@ -327,21 +314,14 @@ class Host:
 
 
 class _JumpingStorage(HostStorage):
-    """Storage that knows what its own class finds out about the time, with or without a clock of the store."""
+    """Storage as a process of this host sees it."""
 
     def __init__(self, host: Host, steps: dict[int, Callable[[], object]] | None) -> None:
-        super().__init__(host.world, 0, steps)
+        super().__init__(host.world, steps)
         self._host = host
 
     def now_ms(self) -> int:
-        return OutboxStorage.now_ms(self)
-
-    def modified_ms(self, name: str) -> int | None:
-        return super().modified_ms(name) if self._host.store_knows_time else None
-
-    def observe_time(self, name: str, since: float) -> None:
-        OutboxStorage.observe_time(self, name, since)
-        self._ahead_ms = self._ahead_ms or 0.0  # as with a store
+        return round(self._host.time() * 1000)
 
 
 _YEAR_MS = 365 * 24 * HOUR_MS
@@ -350,7 +330,6 @@ _HOSTS = st.integers(0, 1)
 _CLOCK_STEPS = st.one_of(
     st.tuples(st.just("jump"), _HOSTS, _SKEWS),
     st.tuples(st.just("put"), _HOSTS, st.none() | st.tuples(st.integers(1, 8), _SKEWS)),
-    st.tuples(st.just("put unaware"), _HOSTS, st.none()),
     st.tuples(st.just("put and deliver"), _HOSTS, st.none() | st.tuples(st.integers(1, 20), _SKEWS)),
     st.tuples(st.just("drain"), _HOSTS, st.none() | st.tuples(st.integers(1, 20), _SKEWS)),
     st.tuples(st.just("kill amid a drain"), _HOSTS, st.integers(3, 20)),
@@ -361,17 +340,15 @@ _CLOCK_STEPS = st.one_of(
 class Clocks:
     """Two hosts that share an outbox, and runs of one task that replace the same aspect."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, store_knows_time: bool) -> None:
+    def __init__(self) -> None:
         self.model = OutboxModel()
         self.world = self.model.world
-        self.hosts = [Host(self.world, store_knows_time=store_knows_time) for _ in range(2)]
+        self.hosts = [Host(self.world) for _ in range(2)]
         self.put_items: dict[str, str] = {}
         self.runs = 0
-        self._monkeypatch = monkeypatch
 
     def do(self, step: str, host: int, detail: Any) -> None:
         on = self.hosts[host]
-        self._monkeypatch.setattr(time, "time", on.time)
         if step == "jump":
             on.jump(detail)
         elif step == "wait":
@@ -382,10 +359,6 @@ class Clocks:
             # The clock may jump amid the step.
             steps: dict[int, Callable[[], object]] = {detail[0]: lambda: on.jump(detail[1])} if detail else {}
             outbox = on.outbox(steps)
-            if step == "put unaware":
-                # A record beside the outbox has the time of its host. A host that is behind makes it an older run.
-                on.jump(abs(on.skew_ms))
-                outbox.usage.observe_time = lambda: None  # type: ignore[method-assign]
             names = [self.put(outbox)] if step.startswith("put") else None
             if step in ("drain", "put and deliver"):
                 self.model.run_drain(outbox, names=names)
@@ -411,24 +384,18 @@ class Clocks:
 
 @pytest.mark.no_cover
 @hypothesis_settings(max_examples=int(os.environ.get("OUTBOX_MODEL_EXAMPLES", "40")), deadline=None, derandomize=True)
-@example(steps=[("jump", 0, HOUR_MS // 2), ("put unaware", 0, None), ("put", 0, None)], store_knows_time=True)
-@given(steps=st.lists(_CLOCK_STEPS, min_size=6, max_size=14), store_knows_time=st.booleans())
-def test_no_jumps_of_two_hosts_clocks_lose_or_block_anything(steps: list[Any], store_knows_time: bool) -> None:
-    # Whatever they did, all is delivered an hour later; and what comes then is not silenced by what came before.
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        clocks = Clocks(monkeypatch, store_knows_time=store_knows_time)
-        for step in steps:
-            clocks.do(*step)
-        # No lease is respected for longer than an hour. If the store has no clock, one that is dated ahead is at first
-        # ignored, and respected later.
-        for _ in range(1 if store_knows_time else 3):
-            clocks.world.now_ms += HOUR_MS + 3_000
-            clocks.drain_with_right_clocks()
-        clocks.check()
-        if store_knows_time and clocks.runs:
-            # Runs keep their order, however wrong the clocks of their hosts were.
-            assert clocks.model.shown_name("job") == str(clocks.runs)
-        clocks.do("put", 1, None)
+@given(steps=st.lists(_CLOCK_STEPS, min_size=6, max_size=14))
+def test_no_jumps_of_two_hosts_clocks_lose_or_block_anything(steps: list[Any]) -> None:
+    # Whatever they did, all is delivered some hours later; and what comes then is not silenced by what came before.
+    clocks = Clocks()
+    for step in steps:
+        clocks.do(*step)
+    # No lease is respected for longer than an hour. One that is dated ahead is at first ignored, and respected later.
+    for _ in range(3):
+        clocks.world.now_ms += HOUR_MS + 3_000
         clocks.drain_with_right_clocks()
-        clocks.check()
-        assert clocks.model.shown_name("job") == str(clocks.runs)
+    clocks.check()
+    clocks.do("put", 1, None)
+    clocks.drain_with_right_clocks()
+    clocks.check()
+    assert clocks.model.shown_name("job") == str(clocks.runs)

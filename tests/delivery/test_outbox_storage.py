@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,19 +20,17 @@ import pytest
 from airflow_provider_spark_datahub.delivery import Deadline, deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
-    Lease,
     LocalStorage,
     ObjectStorage,
     Outbox,
     OutboxError,
     storage as outbox_storage,
 )
-from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxUsage
 from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, TooLargeFileError
 from tests.delivery.outboxes import files, put
-from tests.patience import HANGS, PATIENCE, hanging_disk, not_outlasting
+from tests.patience import HANGS, hanging_disk, not_outlasting
 
 
 @pytest.fixture
@@ -282,7 +279,6 @@ def test_no_step_waits_for_a_disk_that_hangs(tmp_path: Path) -> None:
         "names": lambda: storage.names("pending"),
         "read": lambda: storage.read("pending/1"),
         "first_line": lambda: storage.first_line("pending/1"),
-        "modified_ms": lambda: storage.modified_ms("pending/1"),
         "write": lambda: storage.write("pending/1", [b"first\nsecond"]),
         "sync": lambda: storage.sync(["pending/1"]),
     }
@@ -392,62 +388,8 @@ def test_a_step_takes_at_most_half_of_the_remaining_time() -> None:
         storage.write("x", [b""])
 
 
-def test_the_clock_is_that_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of this host and the store, the store is right; S3 says it in whole seconds, in answers and in listings.
-    memory: Any = import_module("fsspec.implementations.memory")
-    files, now = memory.MemoryFileSystem(), time.time
-    moments = dict[str, datetime]()
-
-    class Store(type(files)):  # type: ignore[misc]
-        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
-            super().pipe_file(path, value, **options)
-            moments[path] = datetime.fromtimestamp(int(now()), UTC)
-
-        def modified(self, path: str) -> datetime:
-            return moments[path]
-
-        def find(self, path: str, **options: Any) -> dict[str, Any]:
-            found = super().find(path, **options)
-            return {name: {"size": info["size"], "LastModified": moments[name]} for name, info in found.items()}
-
-    for ahead in (7_200.0, -7_200.0, 0.0):
-        monkeypatch.setattr(time, "time", lambda ahead=ahead: now() + ahead)
-        storage = ObjectStorage(Store(), f"/clock{ahead}", "memory://clock")
-        knew_time = storage.knows_time
-        entry = put(Outbox(storage))
-        assert (knew_time, storage.knows_time) == (False, True)
-        assert abs(entry.name.created_ms - now() * 1000) < 1000 * PATIENCE
-        lease = Lease.take(storage, entry.name.group)
-        assert lease is not None
-        monkeypatch.setattr(time, "time", now)
-        assert Lease.take(ObjectStorage(Store(), f"/clock{ahead}", "memory://clock"), entry.name.group) is None
-        lease.release()
-
-
-def test_a_slow_store_is_no_store_whose_clock_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Else this host would order its runs by the wrong time, and ignore receipts as from the future.
-    memory: Any = import_module("fsspec.implementations.memory")
-    clock, written = [time.time()], [0.0]
-    monkeypatch.setattr(time, "time", lambda: clock[0])
-
-    class Slow(memory.MemoryFileSystem):  # type: ignore[misc]
-        def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
-            super().pipe_file(path, value, **options)
-            written[0] = clock[0] + 0.5
-            clock[0] += 5.0
-
-        def modified(self, path: str) -> datetime:  # noqa: ARG002 (as in the class)
-            return datetime.fromtimestamp(written[0], UTC)
-
-    storage = ObjectStorage(Slow(), "/slow", "memory://slow")
-    OutboxUsage(storage).observe_time()
-    assert (storage.knows_time, storage.now_ms()) == (True, round(clock[0] * 1000))
-
-
-def test_without_the_stores_clock_the_hosts_is_used() -> None:
+def test_a_client_that_does_not_know_when_an_object_was_written() -> None:
     def fail() -> None:
         raise NotImplementedError
 
-    storage = ObjectStorage(failing(fail), "bucket", "s3://bucket")
-    storage.observe_time("x", time.time())
-    assert (storage.knows_time, storage.modified_ms("x")) == (True, None)
+    assert ObjectStorage(failing(fail), "bucket", "s3://bucket").modified_ms("x") is None

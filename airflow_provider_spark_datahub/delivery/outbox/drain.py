@@ -23,7 +23,6 @@ from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
-from airflow_provider_spark_datahub.delivery.outbox.receipts import order_ms
 from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -431,7 +430,7 @@ class Drain:
         """
         # Each run of a task must see the receipts of the others, and the oldest run is delivered first.
         self._refresh()
-        for group in sorted(left, key=lambda group: self._order_ms(left[group][0].name)):
+        for group in sorted(left, key=lambda group: left[group][0].name.created_ms):
             if self._stopped() or not lease.renew():
                 return False
             if self.refuses(group):
@@ -455,12 +454,6 @@ class Drain:
                 return
             entry = found
         self._record(group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch))
-
-    def _order_ms(self, name: EntryName) -> int:
-        try:
-            return order_ms(self.outbox.storage, name.created_ms, name.path)
-        except OSError:
-            return name.created_ms  # the entry's delivery fails with the same error, and reports it
 
     def _send(self, lease: Lease, entry: Entry, items: Sequence[Proposal]) -> Delivery:
         """Deliver items of an entry, unless its connection refuses: then its other entries are not even read.

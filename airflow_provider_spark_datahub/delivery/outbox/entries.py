@@ -401,17 +401,6 @@ class OutboxUsage:
         self._write(usage)
         return None
 
-    def observe_time(self) -> None:
-        """Let the storage learn its time from the object of this count, if it does not know it yet.
-
-        :raises OSError: if the outbox must be listed and cannot be.
-        """
-        if not self._storage.knows_time:
-            usage, since = self._read() or self.measure(), time.time()
-            self._write(usage)
-            with suppress(OSError):
-                self._storage.observe_time(Naming.USAGE, since)
-
     def oldest_ms(self) -> int:
         """Return a time before which no pending entry was made, in ms since the epoch.
 
@@ -564,7 +553,6 @@ class Outbox:
     def _next_ms(self, key: AttemptKey) -> int:
         """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
         earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
-        self.usage.observe_time()
         return max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
 
     def _named(self, manifest: Manifest) -> Entry:

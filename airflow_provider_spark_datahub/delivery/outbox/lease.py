@@ -86,15 +86,12 @@ class Lease:
         everything that was written before it. This needs neither locks nor conditional writes.
         """
         self.seconds = min(self.seconds, _MOST_SECONDS)
-        if self._storage.knows_time:
-            self.groups = self.groups.difference(self._excluded()[0])
+        self.groups = self.groups.difference(self._excluded()[0])
         if not self.groups:
             log.debug("Lease refused, other processes hold its groups: %s", self.name)
             return None
-        since = time.time()
         try:
             self._write()
-            self._storage.observe_time(self.name, since)
             over = self._contend()
         except OSError:
             self.release()
@@ -158,7 +155,7 @@ class Lease:
         groups = sorted(self.groups) if self.name.startswith(Naming.LEASE_OF_MANY) else []
         process, expires_ms = os.getpid(), round(self._storage.now_ms() + self.seconds * 1000)
         owner = machine(), process, process_start(process)
-        holder = _Holder(*owner, expires_ms, self.seconds, groups, self.run, self.delivers)
+        holder = _Holder(*owner, expires_ms, groups, self.run, self.delivers)
         self._storage.write(self.name, [seal(holder)], sync=False)
         self.until = until
 
@@ -231,7 +228,7 @@ class _Holder(msgspec.Struct):
     """Content of a lease.
 
     :param started: :func:`process_start` of the process.
-    :param expires_ms: by the clock of the holder; :attr:`seconds` later than it was written.
+    :param expires_ms: by the clock of the holder.
     :param groups: if its name does not say it.
     """
 
@@ -239,7 +236,6 @@ class _Holder(msgspec.Struct):
     process: int
     started: int | None
     expires_ms: int
-    seconds: float
     groups: list[_Group] = []
     run: str = ""
     delivers: bool = True
@@ -272,12 +268,10 @@ def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
     except (FileNotFoundError, UnreadFileError, EntryFormatError) as error:
         log.debug("Not a lease: %s: %s", name, error)
         return None
-    # By the storage's clock, if it has one: it wrote the lease, and knows what time it is now.
-    written_ms = storage.modified_ms(name)
-    expires_ms = holder.expires_ms if written_ms is None else written_ms + holder.seconds * 1000
     now_ms = storage.now_ms()
-    is_current = now_ms < expires_ms <= now_ms + (_MOST_SECONDS + _ROUNDING_SECONDS) * 1000
+    is_current = now_ms < holder.expires_ms <= now_ms + (_MOST_SECONDS + _TOLERANCE_SECONDS) * 1000
     return holder if is_current and not is_gone(holder.machine, holder.process, holder.started) else None
 
 
-_ROUNDING_SECONDS = 2.0
+_TOLERANCE_SECONDS = 2.0
+"""Difference between the clocks of two hosts that does not matter."""

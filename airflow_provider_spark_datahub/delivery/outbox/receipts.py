@@ -60,19 +60,6 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         return cls(int(match[2]), name, int(match[3]), match[4], match[6]) if match else None
 
 
-_ROUNDING_MS = 1_000
-
-
-def order_ms(storage: OutboxStorage, created_ms: int, name: str) -> int:
-    """Return the time by which runs are ordered: ``created_ms``, but at most the time when the storage wrote the
-    object.
-
-    :param created_ms: the time in its name, which is too late if the clock of its host was ahead.
-    """
-    written_ms = storage.modified_ms(name)
-    return created_ms if written_ms is None else min(created_ms, written_ms)
-
-
 class _TaskReceipts:
     """Receipts of one task over its runs. A receipt is read once, and only if an older entry is about to be delivered.
 
@@ -83,8 +70,8 @@ class _TaskReceipts:
         self._storage = storage
         self._folder = f"{Folder.RECEIPTS}/{task}"
         self._listed: dict[str, _ReceiptName | None] = {}
-        self._read: dict[_ReceiptName, tuple[int, frozenset[str]]] = {}
-        """Their order in time, and the aspects that they name."""
+        self._read: dict[_ReceiptName, frozenset[str]] = {}
+        """The aspects that they name."""
         self.is_fresh = False
 
     def find(
@@ -100,14 +87,14 @@ class _TaskReceipts:
             for receipt in self._listed.values()
             if receipt is not None and receipt.connection == entry.connection and receipt.name != own_name
         ]
-        made_ms = order_ms(self._storage, entry.created_ms, entry.path) if others else 0
+        now_ms = self._storage.now_ms()
         for receipt in others:
             is_own = receipt.instance_hash == instance
-            if receipt.try_number > entry.try_number if is_own else receipt.created_ms > made_ms:
-                receipt_ms, aspects = self._aspects(receipt)
-                # Only a host whose clock is ahead makes receipts of runs from the future, which do not count yet.
-                if is_own or made_ms < receipt_ms <= self._storage.now_ms() + _ROUNDING_MS:
-                    newer.update(aspects if asked is None else aspects.intersection(asked))
+            # A host whose clock was ahead makes receipts of runs from the future, which do not count yet.
+            is_newer_run = entry.created_ms < receipt.created_ms <= now_ms
+            if receipt.try_number > entry.try_number if is_own else is_newer_run:
+                aspects = self._aspects(receipt)
+                newer.update(aspects if asked is None else aspects.intersection(asked))
         return own, newer
 
     def _refresh(self) -> None:
@@ -122,11 +109,10 @@ class _TaskReceipts:
             self._listed[name] = known.get(name) or _ReceiptName.parse(name)
         self.is_fresh = True
 
-    def _aspects(self, receipt: _ReceiptName) -> tuple[int, frozenset[str]]:
+    def _aspects(self, receipt: _ReceiptName) -> frozenset[str]:
         if receipt not in self._read:
-            receipt_ms = order_ms(self._storage, receipt.created_ms, receipt.name)
             manifest = _read_receipt(self._storage, receipt.name)
-            self._read[receipt] = receipt_ms, frozenset(manifest.upserts if manifest is not None else ())
+            self._read[receipt] = frozenset(manifest.upserts if manifest is not None else ())
         return self._read[receipt]
 
 
@@ -253,8 +239,7 @@ class Receipts:
             if aspects is not None:
                 replaced.setdefault(label, set()).update(aspects)
                 continue
-            made_ms = order_ms(self._storage, entry.created_ms, entry.path)
-            oldest_ms[label] = min(made_ms, oldest_ms.get(label, made_ms))
+            oldest_ms[label] = min(entry.created_ms, oldest_ms.get(label, entry.created_ms))
             instances.add(instance)
         unneeded = {}
         for name, size in self._storage.stored(Folder.RECEIPTS).items():

@@ -70,39 +70,12 @@ class OutboxStorage(ABC):
 
     deadline: Deadline | None = None
     make_room: Callable[[int, int], object] | None = None
-    _tolerance_ms = 1_000.0
-    """Differences of clocks that do not matter; file systems round times."""
-    _ahead_ms: float | None = None
-    """How far the storage's clock is ahead of this host's, if it is known."""
-
     unlisted = 0
     """Number of folders that could not be listed."""
 
-    @property
-    def knows_time(self) -> bool:
-        """Return whether :meth:`now_ms` is the storage's time already."""
-        return self._ahead_ms is not None
-
     def now_ms(self) -> int:
-        """Return the time in ms since the epoch: the storage's, if it is known; else that of this host.
-
-        A host with a wrong clock would treat valid leases as expired. The storage's clock is the same for all hosts.
-        """
-        return round(time.time() * 1000 + (self._ahead_ms or 0.0))
-
-    def modified_ms(self, name: str) -> int | None:  # noqa: ARG002 (for storages that know it)
-        """Return the storage's time at which an object was written; ``None`` if that is not known."""
-        return None
-
-    def observe_time(self, name: str, since: float) -> None:
-        """Learn the storage's time from an object that was written just now.
-
-        :param since: this host's time before the write, which may have been slow.
-        """
-        modified_ms = self.modified_ms(name)
-        if modified_ms is not None:
-            ahead_ms = min(max(0.0, modified_ms - time.time() * 1000), modified_ms - since * 1000)
-            self._ahead_ms = ahead_ms if abs(ahead_ms) > self._tolerance_ms else 0.0
+        """Return this host's time in ms since the epoch. Hosts that share an outbox need clocks that agree (NTP)."""
+        return round(time.time() * 1000)
 
     @abstractmethod
     def describe(self, name: str = "") -> str:
@@ -293,15 +266,6 @@ class LocalStorage(OutboxStorage):
         return size
 
     @_in_time
-    def modified_ms(self, name: str) -> int | None:
-        """Return the time of a file: on a network file system, its server's."""
-        try:
-            status = os.stat(f"{self._root}/{name}", follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return status.st_mtime_ns // 1_000_000
-
-    @_in_time
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
         path = f"{self._root}/{name}"
@@ -460,13 +424,9 @@ def _milliseconds(moment: object) -> int | None:
 class ObjectStorage(OutboxStorage):
     """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
 
-    Its time is the store's, from the last modification of its objects, if the client reports that; else this host's.
-
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.
     """
-
-    _tolerance_ms = 2_000.0
 
     def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
         self._modified_ms: dict[str, int] = {}
@@ -503,7 +463,10 @@ class ObjectStorage(OutboxStorage):
         return sizes
 
     def modified_ms(self, name: str) -> int | None:
-        """Return the store's time of an object, from a listing or by one HEAD request."""
+        """Return when an object was written by the store's clock, from a listing or by one HEAD request.
+
+        :returns: ms since the epoch; ``None`` if the client does not know it.
+        """
         if name not in self._modified_ms:
             try:
                 moment = self._request(name, lambda: self._fs.modified(f"{self._root}/{name}"))
@@ -515,12 +478,6 @@ class ObjectStorage(OutboxStorage):
                 return None
             self._modified_ms[name] = modified_ms
         return self._modified_ms[name]
-
-    def observe_time(self, name: str, since: float) -> None:
-        """Learn the store's time, unless its client does not know it."""
-        self._modified_ms.pop(name, None)
-        super().observe_time(name, since)
-        self._ahead_ms = self._ahead_ms or 0.0
 
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the content of an object, unless the latest listing says that it is too large."""
