@@ -58,11 +58,11 @@ def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch
     all_have_written = threading.Barrier(3, timeout=PATIENCE)
 
     class Meeting(LocalStorage):
-        has_met = False
+        listings = 0
 
         def names(self, folder: str) -> list[str]:
-            if not self.has_met:
-                self.has_met = True
+            self.listings += 1
+            if self.listings == 2:  # the first is before the write
                 all_have_written.wait()
             return super().names(folder)
 
