@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, i
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
-from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage, report_of
+from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 
 
 def test_secrets_of_the_users_properties_move_into_the_file(tmp_path: Path) -> None:
@@ -55,33 +55,6 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
             assert "spark.plain=p" in spark.runs[-1]
     # Of a wrapper, nobody knows which file it lets Spark read. Without lineage, the call is the user's.
     assert runs == [False, False, False, True]
-
-
-@pytest.mark.slow
-def test_secrets_in_the_users_properties_file_are_handed_over_in_another(spark: FakeSpark, tmp_path: Path) -> None:
-    users = tmp_path / "users.conf"
-    users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.headers.Authorization={SECRET}\n")
-    operator = operator_with_lineage(spark, properties_file=str(users))
-    assert report_of(operator)["outputs"]
-    (run,) = spark.runs
-    words = run.split()
-    file = Path(words[words.index("--properties-file") + 1])
-    assert SECRET not in run
-    assert file != users
-    assert not file.exists()
-    assert operator.properties_file == str(users)
-
-
-def test_a_properties_file_that_cannot_be_written_costs_only_the_lineage(
-    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    users = tmp_path / "users.conf"
-    users.write_text(f"{TRANSPORT}.type=http\n{TRANSPORT}.url=http://h:1\n{TRANSPORT}.auth.apiKey={SECRET}\n")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not-there"))
-    assert "not-there" in report_of(operator_with_lineage(spark, properties_file=str(users)))["reason"]
-    (run,) = spark.runs
-    assert f"--properties-file {users}" in run
-    assert "openlineage" not in run
 
 
 @pytest.mark.parametrize(

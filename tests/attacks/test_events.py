@@ -5,17 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture.event_lines import FileFollower
-from airflow_provider_spark_datahub.conversion import Conversion, Converter, OutOfTimeError
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.task import recover_entry
 from airflow_provider_spark_datahub.task.job_events import JobEvents, packed_events
 from airflow_provider_spark_datahub.task.recovery import RecoveryError
@@ -128,44 +124,6 @@ def test_an_attempt_that_cannot_be_converted_does_not_stop_others(
     assert (left.manifest.state, left.manifest.events) == ("unfinished", str(evil))
     with pytest.raises(RecoveryError, match="They stay in"):
         recover_entry(left, Deadline.after(60))
-
-
-@pytest.mark.parametrize(("policy", "read"), [("warn", 10), ("retry", 10), ("warn", 23)])
-def test_events_beyond_the_budget_are_converted_later(
-    policy: str, read: int, spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The time is over in the middle of the file, as in one of gigabytes, or within the conversion."""
-    sink = tmp_path / "sink" / "lineage.jsonl"
-    expected = spark_edges(spark, sink)
-    rest = FileFollower.rest
-
-    def interrupted(self: FileFollower[bytes], _: Any) -> Iterator[bytes]:
-        checks = iter(range(10))
-        return rest(self, lambda: next(checks, None) is None)
-
-    def out_of_time(*_: Any, **__: Any) -> Conversion:
-        raise OutOfTimeError
-
-    with monkeypatch.context() as patched:
-        if read == 10:
-            patched.setattr(FileFollower, "rest", interrupted)
-        else:
-            patched.setattr(Converter, "finish", out_of_time)
-        fails = LineagePendingError if policy == "retry" else None
-        report = run_try(spark, lineage_on_failure=policy, fails=fails)
-    assert (report["events"], report["failed"], report["delivered"]) == (read, True, 0)
-    assert "converts all events" in report["reason"]
-    assert spark_edges_in(sink) == []
-    (entry,) = outbox_at(tmp_path / "outbox").entries()
-    assert entry.manifest.state == "unfinished"
-    if policy == "warn":
-        result = command("emit", "--outbox", tmp_path / "outbox")
-        assert result.exit_code == 0, result.output
-    else:
-        assert run_try(spark, 2, lineage_on_failure=policy)["pending"] == 0
-        assert len(spark.runs) == 2
-    assert spark_edges_in(sink) == expected
-    assert list(outbox_at(tmp_path / "outbox").names()) == []
 
 
 def spark_edges(spark: FakeSpark, sink: Path) -> list[str]:

@@ -37,6 +37,15 @@ LONG_TEXTS = {
     "quotes behind backslashes": "password='" + "\\'" * 500_000,
     "the word alone": "password" * 50_000,
     "spaces": ("pwd" + " " * 50) * 10_000,
+    "words": "password " * 20_000,
+    "parts of a name": "a." * 50_000 + "password",
+    "spaces behind a word": "secret" + " " * 100_000 + "x",
+    "doubled quotes": "password='" + "''" * 50_000,
+    "backslashes": "pwd" + "\\" * 50_000,
+    "users without hosts": "://u:" * 20_000,
+    "users of users": "://" + "a:" * 50_000,
+    "quotes of Oracle": "jdbc:oracle:thin:" + '"' * 50_000,
+    "logins of Oracle": "jdbc:oracle:thin:a/" * 10_000,
 }
 
 

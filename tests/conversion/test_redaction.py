@@ -82,27 +82,6 @@ def test_redacted_text_is_unchanged(text: str) -> None:
     assert redact_text(once) == once
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "password" * 20_000,
-        "password " * 20_000,
-        "a." * 50_000 + "password",
-        "secret" + " " * 100_000 + "x",
-        "password='" + "''" * 50_000,
-        "pwd" + "\\" * 50_000,
-        "://u:" * 20_000,
-        "://" + "a:" * 50_000,
-        "jdbc:oracle:thin:" + '"' * 50_000,
-        "jdbc:oracle:thin:a/" * 10_000,
-    ],
-)
-def test_every_text_takes_linear_time(text: str) -> None:
-    # Statements and plans are as long as their authors like. In proportion this is well below a second.
-    assert redact_text(text)
-
-
 def test_a_stack_trace_has_no_secrets() -> None:
     error = RuntimeError("password=hunter2")
     error.__cause__ = OSError("cannot connect to jdbc:mysql://etl:hunter2@db/shop")

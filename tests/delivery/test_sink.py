@@ -88,16 +88,6 @@ def test_a_failure_before_an_answer_is_not_reported(answer: Step) -> None:
     assert delivery.problem == "a slow sink did not acknowledge everything before the time for lineage was over."
 
 
-def test_an_empty_delivery_needs_no_server() -> None:
-    assert SlowSink().deliver([], Deadline.after(10)) == Delivery(delivered=0)
-
-
-def test_a_sink_is_a_context_manager() -> None:
-    with SlowSink() as sink:
-        assert not sink.closed
-    assert sink.closed
-
-
 def test_one_accepted_batch_makes_the_delivery_accepted() -> None:
     record = DeliveryRecord(upserts(3))
     first, second, third = record.pending()

@@ -7,16 +7,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
-from tests.servers.kafka import Kafka
-from tests.servers.s3 import S3
-from tests.servers.schema_registry import SchemaRegistry
 from tests.system.airflow_home import AirflowHome
 
 pytestmark = pytest.mark.airflow
@@ -64,7 +60,7 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    settings = {"AIRFLOW__CORE__TEST_CONNECTION": "Enabled", "AWS_EC2_METADATA_DISABLED": "true"}
+    settings = {"AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
     with airflow_home.api_server(tmp_path_factory.mktemp("api"), {"admin": "admin"}, {}, **settings) as url:
         running = Api(url)
         status, answer = running.ask("POST", "auth/token", ADMIN)
@@ -124,51 +120,3 @@ def test_the_button_test_checks_a_rest_connection(api: Api) -> None:
     works, message = api.test("datahub-rest", host="http://127.0.0.1:9")
     assert not works
     assert "refused" in message
-
-
-def test_the_button_test_checks_a_kafka_connection(api: Api, kafka: Kafka, schema_registry: SchemaRegistry) -> None:
-    topic = kafka.make_topic()
-    extra = {
-        "connection": {"schema_registry_url": schema_registry.url, "producer_config": {"linger.ms": 5}},
-        "topic_routes": {"MetadataChangeProposal": topic},
-    }
-    works, message = api.test("datahub-kafka", host=kafka.bootstrap, extra=extra)
-    assert works, message
-    assert f"(topic {topic}) answers, and so does the schema registry" in message
-    assert list(kafka.messages(topic)) == []
-    extra["topic_routes"] = {"MetadataChangeProposal": "no_such_topic"}
-    works, message = api.test("datahub-kafka", host=kafka.bootstrap, extra=extra)
-    assert not works
-    assert "no_such_topic" in message
-
-
-def test_the_button_test_checks_a_file_connection(api: Api, tmp_path: Path) -> None:
-    works, message = api.test("datahub-file", host=str(tmp_path / "lineage.jsonl"))
-    assert works, message
-    assert "lineage.jsonl can be written" in message
-    assert list(tmp_path.iterdir()) == []
-    works, message = api.test("datahub-file", host=f"{__file__}/lineage.jsonl")
-    assert not works
-    assert "cannot be written" in message
-
-
-def test_the_button_test_checks_an_object_store_connection(api: Api, s3: S3) -> None:
-    bucket = s3.make_bucket("tested-by-airflow")
-    for name, changes in (("lake", {}), ("locked_lake", {"password": "wrong"})):
-        body = {"connection_id": name, **s3.connection(**changes)}
-        status, answer = api.ask("POST", "api/v2/connections", {**body, "extra": json.dumps(body["extra"])})
-        assert status == 201, answer
-    works, message = api.test(
-        "datahub-object-store", host=f"s3://{bucket.name}/lineage", extra={"storage_conn_id": "lake"}
-    )
-    assert works, message
-    assert list(bucket.iterdir()) == []
-    works, message = api.test(
-        "datahub-object-store", host=f"s3://{bucket.name}/lineage", extra={"storage_conn_id": "locked_lake"}
-    )
-    assert works, "keys that may only write do not let us read"
-    assert "does not let us read" in message
-    assert "check the keys of the connection that storage_conn_id names" in message
-    works, message = api.test("datahub-object-store", host="lake")
-    assert not works
-    assert "must be the URI of a bucket" in message
