@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from .spark_submit import (
         DriverOutput,
         InjectionError,
-        PropertiesFile,
         RunningSubmit,
         Submission,
         check_command_line,
-        temporary_folder,
+        private_folder,
+        remove_abandoned_properties,
     )
     from .stored_files import COMPRESSED, DamagedFileError, decompressed, read_lines
 else:

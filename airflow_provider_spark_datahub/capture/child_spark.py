@@ -264,7 +264,7 @@ def _rewrite(
     check_command_line(parsed.with_submission(submission), env)
     properties, private_file = submission.hand_over(private)
     submission = replace(submission, properties=properties, base_properties={})
-    return parsed.with_submission(submission, private_file.path if private_file else None), note
+    return parsed.with_submission(submission, private_file), note
 
 
 def _main() -> None:

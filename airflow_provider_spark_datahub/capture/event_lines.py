@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -70,7 +69,7 @@ class CollectLimits(msgspec.Struct, frozen=True):
     :param max_quarantined: number of bad lines that are described; all are counted.
     """
 
-    max_event_bytes: int = 256 * _MEBIBYTE
+    max_event_bytes: int = 128 * _MEBIBYTE
     max_quarantined: int = 20
 
 
@@ -197,56 +196,6 @@ def _outcome_of(error: OSError) -> Outcome:
     """Return the outcome of a read that failed: a disk or a store that fails at the moment may answer later."""
     is_lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
     return Outcome.UNREADABLE if is_lasting else Outcome.UNAVAILABLE
-
-
-_LONGEST_STRING = 2_000_000
-_LONGEST_LOGIN = 4096
-_CLOSED = re.compile(rb'[^\\]"')
-_SHORT_STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]{0,20000}+(?:\\.[^"\\]{0,20000}+){0,90}+"){0,10000}+[^"]*+', re.DOTALL)
-_ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|[^u])[^"\\]{0,100}+){0,10000}+', re.DOTALL)
-
-
-def shortened(line: bytes, check: Callable[[], None]) -> bytes:
-    """Return a line of JSON without the ends of strings that no later step would keep, before any other work on them.
-
-    :param check: called in between; it raises an error if the time is up.
-    """
-    half = _LONGEST_STRING // 2
-    if all(_CLOSED.search(line, at, at + half) for at in range(0, len(line) - half, half)):
-        return line
-    parts: list[bytes | memoryview] = []
-    done = at = 0
-    while (begin := _end_of(_SHORT_STRINGS, line, at, len(line))) < len(line):
-        at = _end_of_string(line, begin + 1, len(line), check)
-        if at - begin > _LONGEST_STRING:
-            last = _end_of_string(line, begin + 1, begin + _LONGEST_STRING - 100, check)
-            # The end of a login that is cut in its password would not be recognised.
-            colon = line.find(b":", last - _LONGEST_LOGIN, last)
-            kept = line[begin : colon if colon > begin else last].decode(errors="ignore")
-            parts += (memoryview(line)[done:begin], f"{kept}… (cut: {at - begin - 1} bytes)".encode())
-            done = at
-        at += 1
-    return b"".join((*parts, memoryview(line)[done:])) if parts else line
-
-
-def _end_of(pattern: re.Pattern[bytes], line: bytes, at: int, end: int) -> int:
-    found = pattern.match(line, at, end)
-    return found.end() if found else at
-
-
-def _end_of_string(line: bytes, at: int, end: int, check: Callable[[], None]) -> int:
-    """Return the position of the quote behind a string, or of the last character before ``end``, or of bad JSON."""
-    while at < end:
-        check()
-        quote = line.find(b'"', at, at + _LONGEST_STRING)
-        text = min(end, at + _LONGEST_STRING if quote < 0 else quote)
-        escape = line.find(b"\\", at, text)
-        if escape < 0 and (quote >= 0 or text == end):
-            return text
-        at, before = _end_of(_ESCAPES, line, escape, end) if escape >= 0 else text, escape
-        if at == before:
-            break
-    return at
 
 
 def checked_text(raw: bytes) -> bytes:
@@ -455,7 +404,7 @@ class FileFollower(Follower[T]):
             elif not raw.strip():
                 report.blank += 1
             else:
-                event = self._event_of(shortened(raw, lambda: self._check(stop)))
+                event = self._event_of(raw)
             del raw
             self._offset += size
             self._line += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import re
-import struct
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     decoded_event,
 )
 from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore, open_object
-from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, DamagedFileError, decompressed_zstd
+from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, decompressed_zstd
 from airflow_provider_spark_datahub.foundation.files import open_regular
 from airflow_provider_spark_datahub.foundation.text import counted
 
@@ -128,84 +127,25 @@ class _LogPart:
         codec = next((suffix[1:] for suffix in file.suffixes if suffix[1:] in _CODECS), "")
         if not codec:
             return self.folder.open(self.name)
-        library, decompressed = _CODECS[codec]
-        if decompressed is None:
-            remedy = "set spark.eventLog.compression.codec=zstd or spark.eventLog.compress=false"
-            raise OSError(f"{file.name} is compressed with {codec}, which no maintained Python library reads: {remedy}")
-        if find_spec(library) is None:
-            remedy = f"install the Python package {library}, or set spark.eventLog.compress=false"
+        if codec != _READ_CODEC:
+            remedy = f"set spark.eventLog.compression.codec={_READ_CODEC} or spark.eventLog.compress=false"
+            raise OSError(f"{file.name} is compressed with {codec}, which is not read: {remedy}")
+        if find_spec("zstandard") is None:
+            remedy = "install the Python package zstandard, or set spark.eventLog.compress=false"
             raise OSError(f"{file.name} is compressed with {codec}: {remedy}")
-        return io.BufferedReader(ChunkStream(self._chunks(decompressed)), _BUFFER_BYTES)
+        return io.BufferedReader(ChunkStream(self._chunks()), _BUFFER_BYTES)
 
-    def _chunks(self, decompressed: Callable[[IO[bytes]], Generator[bytes]]) -> Generator[bytes]:
+    def _chunks(self) -> Generator[bytes]:
         with self.folder.open(self.name) as stream, suppress(EOFError):
-            yield from decompressed(stream)
+            yield from decompressed_zstd(stream)
 
     def __str__(self) -> str:
         return f"{self.folder}/{self.name}"
 
 
-# Both codecs write far smaller blocks.
-_MAX_BLOCK_BYTES = 64 * 1024 * 1024
-_LZ4_MAGIC = b"LZ4Block"
-# Magic, method and level, compressed length, length, checksum.
-_LZ4_HEADER = struct.Struct("<8sBiiI")
-_LZ4_RAW = 0x10
-_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
-
-
-def _decompressed_lz4(stream: IO[bytes]) -> Generator[bytes]:
-    """Yield the blocks of lz4-java's ``LZ4BlockOutputStream``; raises DamagedFileError, or EOFError at a cut."""
-    import cramjam
-
-    while header := stream.read(_LZ4_HEADER.size):
-        if len(header) < _LZ4_HEADER.size:
-            raise EOFError
-        magic, token, compressed_length, length, _ = _LZ4_HEADER.unpack(header)
-        if magic != _LZ4_MAGIC or not (0 <= compressed_length <= _MAX_BLOCK_BYTES and 0 <= length <= _MAX_BLOCK_BYTES):
-            raise DamagedFileError("damaged lz4 file: no block where one should begin")
-        block = _exactly(stream, compressed_length)
-        try:
-            yield block if token & 0xF0 == _LZ4_RAW else bytes(cramjam.lz4.decompress_block(block, output_len=length))
-        except cramjam.DecompressionError as error:
-            raise DamagedFileError(f"damaged lz4 file: {error}") from error
-
-
-def _decompressed_snappy(stream: IO[bytes]) -> Generator[bytes]:
-    """Yield the blocks of snappy-java's ``SnappyOutputStream``; raises DamagedFileError, or EOFError at a cut."""
-    import cramjam
-
-    while begin := stream.read(4):
-        if begin == _SNAPPY_MAGIC[:4]:
-            # The rest of the magic, and two versions.
-            _exactly(stream, 12)
-            continue
-        length = int.from_bytes(begin, "big")
-        if length > _MAX_BLOCK_BYTES:
-            raise DamagedFileError("damaged snappy file: no block where one should begin")
-        block = _exactly(stream, length)
-        try:
-            if cramjam.snappy.decompress_raw_len(block) > _MAX_BLOCK_BYTES:
-                raise DamagedFileError("damaged snappy file: a block is too large")
-            yield bytes(cramjam.snappy.decompress_raw(block))
-        except cramjam.DecompressionError as error:
-            raise DamagedFileError(f"damaged snappy file: {error}") from error
-
-
-def _exactly(stream: IO[bytes], count: int) -> bytes:
-    content = stream.read(count)
-    if len(content) < count:
-        raise EOFError
-    return content
-
-
-# The values of ``spark.eventLog.compression.codec``, and what reads them; no library knows the framing of lzf.
-_CODECS: dict[str, tuple[str, Callable[[IO[bytes]], Generator[bytes]] | None]] = {
-    "zstd": ("zstandard", decompressed_zstd),
-    "lz4": ("cramjam", _decompressed_lz4),
-    "snappy": ("cramjam", _decompressed_snappy),
-    "lzf": ("", None),
-}
+_READ_CODEC = "zstd"
+_CODECS = (_READ_CODEC, "lz4", "snappy", "lzf")
+"""Values of ``spark.eventLog.compression.codec``, which end the names of compressed logs."""
 _IN_PROGRESS = ".inprogress"
 _ROLLED = "eventlog_v2_"
 _STATUS = "appstatus_"

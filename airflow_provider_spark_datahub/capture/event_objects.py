@@ -169,9 +169,9 @@ class _ObjectFollower(event_lines.Follower[T]):
         for batch in batches_of(events, sizes.__getitem__, _BATCH_BYTES, _BATCH_OBJECTS):
             self._check(stop)
             for name, content in zip(batch, self._store.read_all(batch), strict=True):
-                yield from self._event_of(name, content, stop, final=final)
+                yield from self._event_of(name, content, final=final)
 
-    def _event_of(self, name: str, content: bytes | Exception, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
+    def _event_of(self, name: str, content: bytes | Exception, *, final: bool) -> Iterator[T]:
         if isinstance(content, FileNotFoundError):
             return  # removed since the listing
         if isinstance(content, Exception):
@@ -179,8 +179,7 @@ class _ObjectFollower(event_lines.Follower[T]):
             raise kind(f"{self._described(name)}: {content}") from content
         try:
             # Line feeds are only white space in JSON, but later steps need one event per line.
-            line = event_lines.shortened(content.replace(b"\r", b" ").replace(b"\n", b" "), lambda: self._check(stop))
-            event = self._parse(line)
+            event = self._parse(content.replace(b"\r", b" ").replace(b"\n", b" "))
         except event_lines.BadLineError as problem:
             if final:
                 self._quarantine(name, str(problem))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -37,6 +37,8 @@ _TRANSPORT = "spark.openlineage.transport."
 _MEMBERS = "spark.openlineage.transport.transports."
 # OpenLineage reads the rest of such a name as one key, dots included, but only directly under "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
+_HTTP_PATH = re.compile("/?|/api/[^/]+/lineage")
+"""Paths of a URL that mean the same in a transport of its own and in a part of a composite one."""
 
 _S3_SCHEMES = ("s3", "s3a")
 """Schemes of addresses in S3; ``s3a`` is Hadoop's."""
@@ -348,9 +350,13 @@ def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
 def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     for name in users:
         _refuse_dotted_key(_TRANSPORT, name)
+    url = urlsplit(users.get("url", ""))
+    if kind == "http" and (url.query or not _HTTP_PATH.fullmatch(url.path)):
+        raise InjectionError(
+            f"{_TRANSPORT}url sets more than the address, which OpenLineage only understands in a transport of its "
+            f"own: set the rest by properties of their own, such as {_TRANSPORT}auth.apiKey"
+        )
     member = {"type": kind, **users}
-    if kind == "http":
-        member.update(_http_url_properties(member.get("url", "")))
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
     # A composite transport ignores its members' properties at the top level, also those in spark-defaults.conf.
     result |= {f"{_MEMBERS}{_USERS_TRANSPORT}.{name}": value for name, value in member.items()}
@@ -373,26 +379,6 @@ def _refuse_dotted_key(prefix: str, name: str) -> None:
                 f"{prefix}{name} belongs to an OpenLineage transport that cannot be part of a composite one: its "
                 f"key {name.removeprefix(free)!r} holds a dot, which OpenLineage only reads directly under {_TRANSPORT}"
             )
-
-
-def _http_url_properties(url: str) -> dict[str, str]:
-    """Return the properties that OpenLineage's ``UrlParser`` reads from the URL of a top-level http transport."""
-    parts = urlsplit(url)
-    if parts.path in ("", "/") and not parts.query:
-        return {}
-    steps = parts.path.split("/")
-    query = {name.lower(): value for name, value in parse_qsl(parts.query)}
-    if not {"disabled", "app_name"}.isdisjoint(query) or "namespaces" in steps:
-        raise InjectionError(
-            f"{_TRANSPORT}url sets more than the address (namespace, application name or facets), which OpenLineage "
-            "only understands in a transport of its own: set these by their own properties"
-        )
-    result = {"url": f"{parts.scheme}://{parts.netloc}"}
-    if len(steps) > 2 and steps[1] == "api":
-        result["endpoint"] = f"/api/{steps[2]}/lineage"
-    if query.get("api_key"):
-        result |= {"auth.type": "api_key", "auth.apiKey": query["api_key"]}
-    return result
 
 
 _TRANSPORT_VARIABLE = "OPENLINEAGE__TRANSPORT"

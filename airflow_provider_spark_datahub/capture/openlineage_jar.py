@@ -13,11 +13,9 @@ import os
 import pwd
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -194,10 +192,6 @@ _S3_TRANSPORT = "transports-s3"
 _S3_TRANSPORT_NAME = re.compile(rf"{_S3_TRANSPORT}(?:-\d.*\.jar|\.jar)?")
 _VERSION = re.compile(rf"{_ARTIFACT}[-:](?P<version>\d[\w.-]*?)(?:\.jar)?$")
 _POM = re.compile(r"META-INF/maven/io\.openlineage/openlineage-spark_(?P<scala>\d+\.\d+)/pom\.properties")
-_END_OF_JAR = 22 + 0xFFFF  # bytes: the last record of a ZIP file, with the longest comment
-_ENDING = struct.Struct("<2L")  # of its fields: length and start of the directory
-_ENTRY = struct.Struct("<4s6xH4x3LH12xL")
-_LOCAL_ENTRY = struct.Struct("<4s22x2H")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
 _SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
     b"()Lscala/collection/Seq;": "2.12",
@@ -309,8 +303,6 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
 
     :raises InjectionError: if the file does not exist, is not a jar, or does not hold the listener.
     """
-    if found := _version_in(_listener_found(jar)):
-        return found
     try:
         with zipfile.ZipFile(jar) as archive:
             listener = archive.read(_LISTENER_CLASS)
@@ -331,32 +323,6 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
 def _version_in(listener: bytes) -> spark.ScalaVersion | None:
     found = [version for marker, version in _SEQ_OF_SCALA.items() if marker in listener]
     return found[0] if len(found) == 1 else None
-
-
-def _listener_found(jar: Path) -> bytes:
-    """Return the bytes of the listener's class; empty if this fast search fails, so that ``zipfile`` must decide.
-
-    ``zipfile`` first decodes all 11,000 entries of the jar's directory: 60 ms of CPU before each submit.
-    """
-    with suppress(OSError, struct.error, zlib.error), jar.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _END_OF_JAR))
-        end = file.read()
-        length, start = _ENDING.unpack_from(end, end.rfind(b"PK\5\6") + 12)
-        file.seek(start)
-        directory = file.read(length)
-        name = _LISTENER_CLASS.encode()
-        at = directory.rfind(name) - _ENTRY.size
-        signature, method, checksum, packed, _, name_length, local = _ENTRY.unpack_from(directory, max(at, 0))
-        if at < 0 or (signature, name_length) != (b"PK\1\2", len(name)):
-            return b""
-        file.seek(local)
-        signature, name_length, extra_length = _LOCAL_ENTRY.unpack(file.read(_LOCAL_ENTRY.size))
-        file.seek(name_length + extra_length, os.SEEK_CUR)
-        content = file.read(packed)
-        if method == zipfile.ZIP_DEFLATED:
-            content = zlib.decompress(content, -zlib.MAX_WBITS)
-        return content if signature == b"PK\3\4" and zlib.crc32(content) == checksum else b""
-    return b""
 
 
 class _Chooser(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import re
@@ -12,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
@@ -62,74 +61,39 @@ _PLAIN_NAME = re.compile(r"spark\.[!-<>-~]+")
 _PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 _PRIVATE = "spark-datahub-"
-_STARTING_SECONDS = 60.0
-"""Time for a spark-submit whose task was killed to read its properties."""
+"""Beginning of the names of properties files, and of folders for them."""
+_ABANDONED_SECONDS = 3600.0
+"""Age of a properties file whose Spark, if it ever started, has read it."""
 
 
-class PropertiesFile(msgspec.Struct, frozen=True):
-    """File of Spark properties that only this user can read, locked for as long as its process lives."""
+def private_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a context with a folder for properties files that only this user can read."""
+    return tempfile.TemporaryDirectory(prefix=_PRIVATE, ignore_cleanup_errors=True)
 
-    path: Path
-    _descriptor: int
 
-    @classmethod
-    def write(cls, lines: Iterable[bytes], folder: Path | None) -> Self:
-        """Write a new file, or raise OSError."""
-        descriptor, path = tempfile.mkstemp(".conf", _PRIVATE, folder)  # with the mode 0600
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.writelines(lines)
-        except OSError:
-            os.close(descriptor)
-            Path(path).unlink()
-            raise
-        return cls(Path(path), descriptor)
-
-    def remove(self) -> None:
-        """Remove the file. If that fails, :meth:`remove_abandoned` in a later task removes it."""
+def remove_abandoned_properties() -> list[Path]:
+    """Remove the properties files of this user that killed tasks left, and return them; their folders stay."""
+    removed = []
+    folder = Path(tempfile.gettempdir())
+    for file in (*folder.glob(f"{_PRIVATE}*.conf"), *folder.glob(f"{_PRIVATE}*/{_PRIVATE}*.conf")):
         with suppress(OSError):
-            self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
-
-    @staticmethod
-    def remove_abandoned() -> list[Path]:
-        """Remove the properties files of this user's killed processes, and return them; the folders stay."""
-        removed = []
-        for path in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
-            with suppress(OSError), _abandoned(path) as files:
-                for file in files:
-                    file.unlink()
-                    removed.append(file)
-        return removed
+            status = file.lstat()
+            is_old = time.time() - status.st_mtime > _ABANDONED_SECONDS
+            if is_old and status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode):
+                file.unlink()
+                removed.append(file)
+    return removed
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Return a context with a private folder for properties files, locked for as long as its process lives."""
-    with tempfile.TemporaryDirectory(prefix=_PRIVATE, ignore_cleanup_errors=True) as folder:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield Path(folder)
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def _abandoned(path: Path) -> Iterator[list[Path]]:
-    """Lock and return the properties files at a path; raise OSError if another process has locked it."""
-    status = path.lstat()
-    is_ours = status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
-    if not is_ours or time.time() - status.st_mtime < _STARTING_SECONDS:
-        yield []
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _write_private(lines: Iterable[bytes], folder: Path | None) -> Path:
+    descriptor, path = tempfile.mkstemp(".conf", _PRIVATE, folder)  # with the mode 0600
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield [*path.glob(f"{_PRIVATE}*.conf")] if path.is_dir() else [path] if path.suffix == ".conf" else []
-    finally:
-        os.close(descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(lines)
+    except OSError:
+        Path(path).unlink()
+        raise
+    return Path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +121,7 @@ class Submission:
     private: frozenset[str] = frozenset()
     replaceable: bool = False
 
-    def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], PropertiesFile | None]:
+    def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], Path | None]:
         """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
 
         Spark reads one such file only, so this one begins with the content of the file that it replaces. The caller
@@ -173,7 +137,7 @@ class Submission:
         content = self.base_file.read_bytes() if self.base_file is not None else b""
         # Two line ends, in case the content's last line continues (with a backslash) on the next line.
         lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(private))]
-        file = PropertiesFile.write(lines, folder)
+        file = _write_private(lines, folder)
         return {name: value for name, value in self.properties.items() if name not in private}, file
 
     @property
@@ -258,9 +222,6 @@ def split_list(value: str | None) -> tuple[str, ...]:
 
 T = TypeVar("T")
 
-# io.openlineage.spark.agent.lifecycle.ContextFactory
-_MISSED_EXECUTION = re.compile(r"Query execution is null: can't emit event for executionId (\d{1,18})")
-_MAX_LISTED = 10
 _FRAME = re.compile(r"\s+at \S")
 """Line of a Java stack trace below its exception."""
 _OF_LISTENER = " io.openlineage."
@@ -278,14 +239,12 @@ _HANG_SECONDS = 10.0
 
 
 class DriverOutput:
-    """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener missed or broke.
+    """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener broke.
 
-    :ivar missed: ids of the missed executions, as in Spark's UI.
     :ivar last_line: the last line that is not empty, nor of a log about less than an error.
     """
 
     def __init__(self) -> None:
-        self.missed: dict[int, None] = {}
         self.last_line = ""
         self._error = ""
         self._failure = ""
@@ -302,8 +261,6 @@ class DriverOutput:
             yield line
 
     def _watch(self, line: str) -> None:
-        if found := _MISSED_EXECUTION.search(line):
-            self.missed[int(found[1])] = None
         is_frame = _FRAME.match(line) is not None
         if not is_frame:
             self._error = line.strip(" :\r\n")
@@ -333,16 +290,6 @@ class DriverOutput:
         if seconds < _HANG_SECONDS:
             return ""
         return f"Spark had been stopping for {seconds:.0f} s when the task was stopped: it waits for its listeners then"
-
-    @property
-    def sentence(self) -> str:
-        """Message for people; empty if OpenLineage missed nothing."""
-        if not self.missed:
-            return ""
-        listed = ", ".join(map(str, list(self.missed)[:_MAX_LISTED]))
-        more = len(self.missed) - _MAX_LISTED
-        listed += f" and {more} more" if more > 0 else ""
-        return f"the driver's output says that OpenLineage missed SQL executions: {listed}"
 
 
 _EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")

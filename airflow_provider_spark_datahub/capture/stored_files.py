@@ -52,9 +52,10 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 _BUFFER_BYTES = 128 * 1024
 # A block of 128 KB may be compressed to 4 bytes: at most 16 MB come from one chunk.
 _COMPRESSED_BYTES = 512
-_MOST_EXPANSION, _EXPANDED_BYTES = 500, 8 * 1024 * 1024
-"""How many times its size the content of a compressed file may have, and from which size of the content on. Each event
-has an id and times of its own, which do not compress, so that events are far below."""
+
+
+_MOST_BYTES = 64 * 1024**3
+"""Most bytes of a decompressed file that are read: a few kilobytes may expand to more."""
 
 
 class DamagedFileError(OSError):
@@ -118,39 +119,22 @@ def decompressed(stream: IO[bytes]) -> io.BufferedReader:
     return _whole(decompressed_zstd, stored, close=True) if first.startswith(_ZSTD) else stored
 
 
-class _Counted(io.RawIOBase):
-    """Compressed file that is read in small pieces, which are counted."""
-
-    def __init__(self, stored: IO[bytes]) -> None:
-        super().__init__()
-        self._stored = stored
-        self.size = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        piece = self._stored.read(_PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES))
-        self.size += len(piece)
-        return piece
-
-
-_PIECE_BYTES = 4096
-
-
 def _whole(
     decompress: Callable[[IO[bytes]], Iterator[bytes]], stored: IO[bytes], *, close: bool = False
 ) -> io.BufferedReader:
-    """Return the content of a file; reading raises :class:`DamagedFileError` if it is cut off, or expands too much.
+    """Return the content of a file; reading raises :class:`DamagedFileError` if it is cut off, or far too long.
 
     :param close: close the file after its last chunk.
     """
 
     def checked() -> Generator[bytes]:
-        compressed, size = _Counted(stored), 0
+        size = 0
         try:
-            for chunk in decompress(cast("IO[bytes]", compressed)):
+            for chunk in decompress(stored):
                 yield chunk
                 size += len(chunk)
-                if size > max(_EXPANDED_BYTES, _MOST_EXPANSION * compressed.size):
-                    raise DamagedFileError(f"the compressed file expands to more than {_MOST_EXPANSION} times its size")
+                if size > _MOST_BYTES:
+                    raise DamagedFileError(f"the compressed file expands to more than {_MOST_BYTES} bytes")
         except EOFError as error:
             raise DamagedFileError("the compressed file is cut off") from error
         finally:

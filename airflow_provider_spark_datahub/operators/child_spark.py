@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
@@ -132,8 +133,8 @@ class _ChildLauncher:
             )
         injection = attempt.inject_below(parent, root)
         with ExitStack() as stack:
-            folder = stack.enter_context(capture.temporary_folder())
-            changes = injection.write(folder, self._environment())
+            folder = stack.enter_context(capture.private_folder())
+            changes = injection.write(Path(folder), self._environment())
             return self._launching(stack.pop_all(), changes)
 
     def _remote(self) -> tuple[str, str]:

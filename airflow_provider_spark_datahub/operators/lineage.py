@@ -19,9 +19,11 @@ from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS, problems_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_spark_datahub.capture import ParentRun, PropertiesFile, SparkSubmit, Submission
+    from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submission
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _ALIAS = "spark_datahub"
@@ -65,7 +67,7 @@ class SubmissionLauncher(ABC):
         """Return a context in which the task makes the call with ``submission``. Its exit restores everything."""
 
     @contextmanager
-    def swapped(self, file: PropertiesFile | None = None, **values: object) -> Iterator[None]:
+    def swapped(self, file: Path | None = None, **values: object) -> Iterator[None]:
         """Give the operator other values of its attributes for one call, and remove the call's file afterwards.
 
         The user's objects stay untouched.
@@ -75,7 +77,8 @@ class SubmissionLauncher(ABC):
                 yield
         finally:
             if file is not None:
-                file.remove()
+                with suppress(OSError):  # a later task removes it
+                    file.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Stop the job, and wait until it writes no more events."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
     """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its lineage."""
 
-    _handed_over: capture.PropertiesFile | None = None
+    _handed_over: Path | None = None
 
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
         if self._handed_over is not None:
-            hook._properties_file = str(self._handed_over.path)
+            hook._properties_file = str(self._handed_over)
         return hook
 
     def _launcher(self, context: Context) -> task.Launcher:
@@ -39,12 +40,12 @@ class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
 class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
     """Operator that runs SQL with ``spark-sql`` as ``SparkSqlOperator`` does, with its lineage."""
 
-    _handed_over: capture.PropertiesFile | None = None
+    _handed_over: Path | None = None
 
     def _get_hook(self) -> Any:
         hook: Any = super()._get_hook()
         if self._handed_over is not None:
-            hook.run_query = partial(hook.run_query, ["--properties-file", str(self._handed_over.path)])
+            hook.run_query = partial(hook.run_query, ["--properties-file", str(self._handed_over)])
         return hook
 
     def _launcher(self, context: Context) -> task.Launcher:

@@ -83,7 +83,7 @@ class _SubmitLauncher(SubmissionLauncher):
             jars=submission.jars,
             packages=submission.packages,
             driver_class_path=submission.driver_class_path,
-            properties_file=str(file.path) if file else self._operator.properties_file,
+            properties_file=str(file) if file else self._operator.properties_file,
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_provider_spark_datahub.capture import PropertiesFile
+from airflow_provider_spark_datahub.capture import remove_abandoned_properties
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Outbox
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
@@ -100,7 +100,7 @@ class EarlierAttempts:
 
         Properties files that killed tasks of this user left are removed, since they hold credentials.
         """
-        for path in PropertiesFile.remove_abandoned():
+        for path in remove_abandoned_properties():
             log.debug("Removed the properties file that a killed task left: %s", path)
         if self._key.try_number == 1:
             return

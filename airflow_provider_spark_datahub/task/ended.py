@@ -290,8 +290,7 @@ class EndedAttempt:
         elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
             report.reason = unreported[0]
         elif not report.has_lineage:
-            seen = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
-            report.reason = "; ".join(part for part in (seen, lineage.driver_output.sentence) if part)
+            report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
 
     def _describe_log(self, event_log: SparkEventLog, *, has_events: bool) -> None:
         report = self._lineage.report

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import PropertiesFile, Submission, inject, spark_installation
+from airflow_provider_spark_datahub.capture import Submission, inject, remove_abandoned_properties, spark_installation
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_inject import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
@@ -26,8 +24,8 @@ def test_secrets_of_the_users_properties_move_into_the_file(tmp_path: Path) -> N
     shown, file = Submission(properties, base_file=base, replaceable=True).hand_over()
     assert shown == {name: value for name, (value, moves) in USERS.items() if not moves}
     assert file is not None
-    assert spark_installation._read_properties(file.path) == {**moving, "spark.of.the.user": "u"}
-    file.remove()
+    assert spark_installation._read_properties(file) == {**moving, "spark.of.the.user": "u"}
+    file.unlink()
     # If Spark may read another file than this one, it must go on to do so.
     assert Submission(properties, base_file=base).hand_over() == (properties, None)
     plain = {"spark.plain": "p"}
@@ -68,34 +66,27 @@ def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
     shown, file = submission.hand_over()
     assert shown == {"spark.public": "p"}
     assert file is not None
-    read = spark_installation._read_properties(file.path)
-    file.remove()
+    read = spark_installation._read_properties(file)
+    file.unlink()
     assert read == {"spark.a": "b", "spark.last": "c", "spark.my value": value.strip()}
 
 
-def test_a_killed_tasks_file_is_removed_by_the_next_attempt_on_its_host(
+def test_a_killed_tasks_file_is_removed_by_a_later_attempt_on_its_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    program = (
-        "import os, signal, sys; from pathlib import Path; "
-        "from airflow_provider_spark_datahub.capture.spark_submit import PropertiesFile, temporary_folder; "
-        "file = PropertiesFile.write([b'a=b'], None); "
-        "context = temporary_folder(); PropertiesFile.write([b'a=b'], context.__enter__()); "
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
-    left = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(left) == 2
-    assert PropertiesFile.remove_abandoned() == [], "a spark-submit may just read it"
-    running = PropertiesFile.write([b"c=d"], tmp_path)
-    (tmp_path / "spark-datahub-link").symlink_to(tmp_path / "users")
+    submission = Submission({"spark.password": "x"}, private=frozenset({"spark.password"}))
+    (tmp_path / "spark-datahub-folder").mkdir()
+    left = [submission.hand_over(folder)[1] for folder in (None, tmp_path / "spark-datahub-folder")]
+    assert remove_abandoned_properties() == [], "a spark-submit may just read it"
+    (tmp_path / "spark-datahub-link.conf").symlink_to(tmp_path / "users")
     os.mkfifo(tmp_path / "spark-datahub-fifo.conf")
-    for path in [*tmp_path.glob("*"), *left]:
+    for path in tmp_path.rglob("*"):
         os.utime(path, (1, 1), follow_symlinks=False)
-    assert sorted(PropertiesFile.remove_abandoned()) == sorted(left)
-    assert running.path.exists()
-    running.remove()
+    running = submission.hand_over()[1]
+    assert running is not None
+    assert remove_abandoned_properties() == left
+    assert running.exists()
 
 
 def test_only_properties_that_were_in_a_file_are_private() -> None:

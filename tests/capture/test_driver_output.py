@@ -1,4 +1,4 @@
-"""What the driver's output says of executions that OpenLineage missed, and of a listener that failed."""
+"""What the driver's output says of a listener that failed (:class:`.spark_submit.DriverOutput`)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,6 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import DriverOutput
 from tests.cases import cases
-
-SAID = "26/11/21 10:35:32 ERROR ContextFactory: Query execution is null: can't emit event for executionId"
-
-
-def test_missed_executions_are_listed_once_and_the_lines_are_unchanged() -> None:
-    lines = ["INFO nothing", f"{SAID} 12", f"[stderr] {SAID} 28\n", f"{SAID} 12", f"{SAID} x", b"bytes"]
-    output = DriverOutput()
-    assert list(output.watched(lines)) == lines
-    assert list(output.missed) == [12, 28]
-    assert output.sentence.endswith("missed SQL executions: 12, 28")
-
-
-def test_an_output_without_missed_executions_has_no_sentence() -> None:
-    output = DriverOutput()
-    assert list(output.watched(["a", "b"])) == ["a", "b"]
-    assert output.sentence == ""
-
-
-def test_only_the_first_missed_executions_are_listed() -> None:
-    output = DriverOutput()
-    assert len(list(output.watched(f"{SAID} {number}" for number in range(25)))) == 25
-    assert output.sentence.endswith("executions: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 15 more")
 
 
 def test_lines_are_handed_on_one_by_one() -> None:

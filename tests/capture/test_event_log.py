@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 import tracemalloc
@@ -209,33 +208,6 @@ def test_the_logs_of_a_folder_are_found_and_read(
     assert log.complete == bool(logs and not problems)
     for problem, said in zip(problems, log.problems, strict=True):
         assert problem in said
-
-
-@pytest.mark.parametrize("codec", ["lz4", "snappy"])
-def test_logs_that_spark_compressed(codec: str, tmp_path: Path) -> None:
-    """Spark 4.3's own codecs compressed a recorded log: read whole, as a killed driver leaves it, and damaged."""
-    plain = gzip.decompress((RECORDED.parent / "hard_jobs/logs/generations-4.3.0.ndjson.gz").read_bytes())
-    (tmp_path / "app-0").write_bytes(plain)
-    events = list(EventLog(tmp_path))
-    (tmp_path / "app-0").unlink()
-    recorded = (RECORDED / f"generations-4.3.0.{codec}").read_bytes()
-
-    def read(name: str, content: bytes) -> tuple[list[dict[str, Any]], str]:
-        path = tmp_path / name
-        path.write_bytes(content)
-        log = EventLog(tmp_path)
-        found = list(log)
-        path.unlink()
-        return found, " ".join(log.problems)
-
-    assert read(f"app-0.{codec}", recorded) == (events, "")
-    begin, problem = read(f"app-0.{codec}.inprogress", recorded[: len(recorded) // 2])
-    assert len(begin) < len(events)
-    assert begin == events[: len(begin)]
-    assert "was not closed" in problem
-    found, problem = read(f"app-0.{codec}", recorded + b"no block at all, and no end of it, either")
-    assert len(events) >= len(found) > 1
-    assert problem
 
 
 def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

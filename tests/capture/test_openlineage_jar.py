@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import openlineage_jar as openlineage_jar_module
 from airflow_provider_spark_datahub.capture.openlineage_jar import (
     DEFAULT_OPENLINEAGE_JAR,
     JarChoice,
     SparkSubmit,
     _Coordinate,
-    _listener_found,
-    _listener_scala_version,
     _UnresolvableError,
 )
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
-from tests.capture.installations import LISTENER_CLASS, SEQ_CALL, openlineage_jar, spark_at
+from tests.capture.installations import openlineage_jar, spark_at
 from tests.cases import cases
 
 COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"
@@ -130,40 +127,3 @@ def test_scala_version_is_that_of_the_code_then_of_the_name(
 
     versions: tuple[ScalaVersion, ...] = ("2.12", "2.13")
     assert [version for version in versions if fits(version)] == ([scala] if scala else [])
-
-
-def test_the_listeners_class_is_found_without_the_directory_of_the_jar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = openlineage_jar(tmp_path / "plain.jar").read_bytes()
-    with zipfile.ZipFile(tmp_path / "deflated.jar", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.comment = b"PK and more" * 999
-        for name in ("first", LISTENER_CLASS, "last"):
-            archive.writestr(name, SEQ_CALL["2.13"] * 9)
-    deflated = (tmp_path / "deflated.jar").read_bytes()
-    with zipfile.ZipFile(tmp_path / "deflated.jar", "a") as archive:
-        archive.writestr(f"shaded/{LISTENER_CLASS}", b"")
-    shaded = (tmp_path / "deflated.jar").read_bytes()
-    damaged = plain.replace(SEQ_CALL["2.13"], SEQ_CALL["2.13"].replace(b"Seq", b"Set"), 1)
-    other = plain.replace(LISTENER_CLASS.encode(), LISTENER_CLASS.swapcase().encode())
-    wrong = [damaged, other, plain[:-30], plain[60:], b"", b"PK\5\6" + b"\xff" * 18]
-    jars = [plain, deflated, shaded, b"#!/bin/sh" + plain, *wrong]
-    found, sought = [], []
-    for number, content in enumerate(jars):
-        jar = tmp_path / f"{number}.jar"
-        jar.write_bytes(content)
-        found.append((_listener_found(jar), outcome(jar)))
-        with monkeypatch.context() as patched:
-            patched.setattr(openlineage_jar_module, "_listener_found", lambda _: b"")
-            sought.append(outcome(jar))
-    assert [listener for listener, _ in found[:2]] == [SEQ_CALL["2.13"], SEQ_CALL["2.13"] * 9]
-    assert [end for _, end in found] == sought
-    assert sought[:-6] == ["2.13"] * 4
-    assert not {"2.13", None}.intersection(sought[-6:])
-
-
-def outcome(jar: Path) -> str | None:
-    try:
-        return _listener_scala_version(jar)
-    except InjectionError as error:
-        return str(error)

@@ -158,20 +158,20 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
         submission = injected(users, env, events_file)
         properties, handed = submission.hand_over()
         assert handed is not None
-        assert stat.S_IMODE(handed.path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(handed.stat().st_mode) == 0o600
         seen = folder / "seen"
         output = submit(
             replace(submission, properties=properties), env, application, application, folder / "out", seen,
-            options=("--properties-file", str(handed.path)),
+            options=("--properties-file", str(handed)),
         )  # fmt: skip
-        handed.remove()
+        handed.unlink()
     kept = json.loads((folder / "seen.kept").read_text())
     return RealJob(
         submission,
         events_of(events_file),
         backend.events,
         output,
-        handed.path,
+        handed,
         seen.read_text(),
         kept,
         classes.read_text(),
