@@ -55,16 +55,19 @@ def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch
     # Each looks when all have written. If all gave way, drainers of a slow store would meet again and again, and none
     # would deliver anything.
     monkeypatch.setattr(lease_module, "_LOOKS", 3_000)
-    all_have_written = threading.Barrier(3, timeout=PATIENCE)
+    all_together = threading.Barrier(3, timeout=PATIENCE)
 
     class Meeting(LocalStorage):
         listings = 0
 
         def names(self, folder: str) -> list[str]:
             self.listings += 1
-            if self.listings == 2:  # the first is before the write
-                all_have_written.wait()
-            return super().names(folder)
+            if self.listings == 2:
+                all_together.wait()
+            listed = super().names(folder)
+            if self.listings == 1:  # before the write
+                all_together.wait()
+            return listed
 
     found: list[Lease | None] = []
     threads = [threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))) for _ in range(3)]
