@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, last_part, plain_path
 
 _RUN = "dataProcessInstance"
+_STATEMENT = "statement."  # prefix of the job properties with the statements that edges name as evidence
+_NO_QUERY_PARTS = 3  # parts that follow the transformation in a patch's path: downstream, query, upstream
 _LATEST_WINS = {
     "dataProcessInstanceProperties": _RUN,
     "dataProcessInstanceRelationships": _RUN,
@@ -23,10 +26,84 @@ _LATEST_WINS = {
     "dataPlatformInstance": "dataset",
     "schemaMetadata": "dataset",
 }
-_STATUSES = ("STARTED", "COMPLETE")
-_STATEMENT = "statement."  # prefix of the job properties with the statements that edges name as evidence
-_NO_QUERY_PARTS = 3  # parts that follow the transformation in a patch's path: downstream, query, upstream
 _PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
+
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+# Aspects, as far as a view shows them. Lists and texts may be missing or null.
+
+
+class _Result(Struct):
+    type: str | None = None
+
+
+class _RunEvent(Struct, rename="camel"):
+    timestamp_millis: _Long
+    status: Literal["STARTED", "COMPLETE"]
+    attempt: _Long | None = None
+    result: _Result | None = None
+    duration_millis: _Long | None = None
+
+
+class _EdgeProperties(Struct):
+    properties: dict[str, str] | None = None
+
+
+class _Edge(_EdgeProperties, rename="camel", kw_only=True):
+    destination_urn: str
+
+
+class _Created(Struct):
+    time: _Long | None = None
+
+
+class _Field(Struct, rename="camel"):
+    field_path: str
+    native_data_type: str | None = None
+
+
+class _Aspect(Struct, rename="camel"):
+    """An aspect whose latest version wins; each has some of these fields."""
+
+    name: str | None = None
+    created: _Created | None = None
+    custom_properties: dict[str, str] | None = None
+    external_url: str | None = None
+    parent_template: str | None = None
+    parent_instance: str | None = None
+    upstream_instances: list[str] | None = None
+    inputs: list[str] | None = None
+    input_edges: list[_Edge] | None = None
+    outputs: list[str] | None = None
+    output_edges: list[_Edge] | None = None
+    instance: str | None = None
+    fields: list[_Field] | None = None
+
+
+class _ColumnEdge(Struct, rename="camel"):
+    upstreams: list[str] | None = None
+    downstreams: list[str] | None = None
+    transform_operation: str | None = None
+
+
+class _JobEdges(Struct, rename="camel"):
+    input_datasets: list[str] | None = None
+    output_datasets: list[str] | None = None
+    input_datajobs: list[str] | None = None
+    input_dataset_edges: list[_Edge] | None = None
+    output_dataset_edges: list[_Edge] | None = None
+    input_datajob_edges: list[_Edge] | None = None
+    fine_grained_lineages: list[_ColumnEdge] | None = None
+
+
+class _Operation(Struct):
+    op: Literal["add", "remove", "replace"]
+    path: Annotated[str, msgspec.Meta(pattern="^/")]
+    value: Any = None
+
+
+_NOTHING = _Aspect()
 
 
 def build_graph(proposals: Iterable[Proposal]) -> model.Graph:
@@ -47,7 +124,7 @@ class _GraphBuilder:
         self.read = 0
         self.unread: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.latest: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self.latest: dict[str, dict[str, _Aspect]] = {}
         self.events: dict[str, dict[model.RunStateEvent, None]] = {}
         self.edges: dict[str, _Edges] = {}
 
@@ -56,14 +133,14 @@ class _GraphBuilder:
         try:
             if not self._take_aspect(proposal):
                 self.unread[str(proposal.aspect_name)] += 1
-        except _MalformedAspectError as error:
+        except msgspec.ValidationError as error:
             self.problems.append(f"{proposal.aspect_name} of {proposal.entity_urn} skipped: {error}")
 
     def _take_aspect(self, proposal: Proposal) -> bool:
         """Return whether a view shows the aspect."""
         urn, name = proposal.entity_urn, proposal.aspect_name
         if not urn.startswith("urn:li:"):
-            raise _MalformedAspectError("the entity has no valid URN")
+            raise msgspec.ValidationError("the entity has no valid URN")
         patch = proposal.change_type == "PATCH"
         if name == "dataJobInputOutput":
             edges = self.edges.get(urn, _Edges())
@@ -71,10 +148,14 @@ class _GraphBuilder:
         elif patch:
             return False
         elif name == "dataProcessInstanceRunEvent":
-            event = _run_event(proposal.aspect)
-            self.events.setdefault(urn, {})[event] = None
+            event = msgspec.convert(proposal.aspect, _RunEvent)
+            result = event.result.type if event.result else None
+            state = model.RunStateEvent(
+                event.timestamp_millis, event.status, event.attempt, result or None, event.duration_millis
+            )
+            self.events.setdefault(urn, {})[state] = None
         elif _LATEST_WINS.get(name) == proposal.entity_type:
-            self.latest.setdefault(urn, {})[name] = _json_object(proposal.aspect, name)
+            self.latest.setdefault(urn, {})[name] = msgspec.convert(proposal.aspect, _Aspect)
         else:
             return False
         return True
@@ -88,54 +169,48 @@ class _GraphBuilder:
             instances={
                 urn: last_part(instance).strip("()").split(",")[-1]
                 for urn, aspects in self.latest.items()
-                if (instance := _text(aspects.get("dataPlatformInstance", {}).get("instance")))
+                if (instance := aspects.get("dataPlatformInstance", _NOTHING).instance)
             },
-            schemas=self._schemas(),
+            schemas={
+                urn: {plain_path(field.field_path): field.native_data_type or "" for field in schema.fields or ()}
+                for urn, aspects in self.latest.items()
+                if (schema := aspects.get("schemaMetadata"))
+            },
             read=self.read,
             unread=dict(self.unread),
             problems=tuple(self.problems),
         )
 
+    def _aspect(self, urn: str | None, name: str) -> _Aspect:
+        return self.latest.get(urn or "", {}).get(name, _NOTHING)
+
     def _run(self, urn: str) -> model.RunNode:
-        aspects = self.latest.get(urn, {})
-        properties = aspects.get(f"{_RUN}Properties", {})
-        relationships = aspects.get(f"{_RUN}Relationships", {})
-        created = properties.get("created")
-        template = _text(relationships.get("parentTemplate"))
+        properties = self._aspect(urn, "dataProcessInstanceProperties")
+        relationships = self._aspect(urn, "dataProcessInstanceRelationships")
+        reads = self._aspect(urn, "dataProcessInstanceInput")
+        writes = self._aspect(urn, "dataProcessInstanceOutput")
+        template = relationships.parent_template or None
         return model.RunNode(
             urn=urn,
-            name=_text(properties.get("name")) or last_part(urn),
+            name=properties.name or last_part(urn),
             kind=model.RunKind.of(template),
             template=template,
-            job_name=_text(self.latest.get(template or "", {}).get("dataJobInfo", {}).get("name")),
-            parent=_text(relationships.get("parentInstance")),
-            created=_whole(created.get("time")) if isinstance(created, Mapping) else None,
-            properties=_texts(properties, "customProperties"),
-            external_url=_text(properties.get("externalUrl")),
+            job_name=self._aspect(template, "dataJobInfo").name or None,
+            parent=relationships.parent_instance or None,
+            created=properties.created.time if properties.created else None,
+            properties=properties.custom_properties or {},
+            external_url=properties.external_url or None,
             events=tuple(sorted(self.events.get(urn, {}), key=lambda event: event.time)),
-            inputs=self._datasets(urn, "Input", "inputs", "inputEdges"),
-            outputs=self._datasets(urn, "Output", "outputs", "outputEdges"),
-            upstreams=tuple(self._readable(urn, relationships, "upstreamInstances")),
+            inputs=tuple(_properties_by_urn(reads.input_edges, reads.inputs)),
+            outputs=tuple(_properties_by_urn(writes.output_edges, writes.outputs)),
+            upstreams=tuple(relationships.upstream_instances or ()),
         )
 
-    def _datasets(self, urn: str, side: str, listed: str, edges: str) -> tuple[str, ...]:
-        aspect = self.latest.get(urn, {}).get(f"{_RUN}{side}", {})
-        return tuple(dict.fromkeys([*self._readable(urn, aspect, listed), *self._readable(urn, aspect, edges)]))
-
-    def _readable(self, urn: str, aspect: Mapping[str, Any], key: str) -> list[str]:
-        try:
-            return _urns(aspect, key)
-        except _MalformedAspectError as error:
-            self.problems.append(f"part of {urn} skipped: {error}")
-            return []
-
     def _job(self, urn: str, edges: _Edges) -> model.GraphJob:
-        info = self.latest.get(urn, {}).get("dataJobInfo", {})
-        job_id = JobParts.of(urn).job
-        name = _text(info.get("name")) or (last_part(urn) if job_id is None else job_id)
+        info, job_id = self._aspect(urn, "dataJobInfo"), JobParts.of(urn).job
         statements = {
             key.removeprefix(_STATEMENT): text
-            for key, text in _texts(info, "customProperties").items()
+            for key, text in (info.custom_properties or {}).items()
             if key.startswith(_STATEMENT)
         }
         columns = tuple(
@@ -146,155 +221,68 @@ class _GraphBuilder:
             {dataset: model.EdgeEvidence.of(properties, statements) for dataset, properties in side.items()}
             for side in (edges.inputs, edges.outputs)
         )
+        name = info.name or (last_part(urn) if job_id is None else job_id)
         return model.GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
 
-    def _schemas(self) -> dict[str, dict[str, str]]:
-        schemas = {}
-        for urn, aspects in self.latest.items():
-            try:
-                if "schemaMetadata" in aspects:
-                    schemas[urn] = _column_types(aspects["schemaMetadata"])
-            except _MalformedAspectError as error:
-                self.problems.append(f"schemaMetadata of {urn} skipped: {error}")
-        return schemas
-
     def _tree(self, runs: Mapping[str, model.RunNode]) -> list[model.RunNode]:
-        """Put every run below its parent, and return the runs without one."""
-        parents = {urn: run.parent for urn, run in runs.items() if run.parent is not None and run.parent in runs}
-        for urn in _cut_points(parents):
-            self.problems.append(f"{urn} is its own ancestor: shown without its parent")
-            del parents[urn]
-        for urn, parent in parents.items():
-            runs[parent].children.append(runs[urn])
-        for run in runs.values():
-            run.children = _in_upstream_order(run.children)
-        return _in_upstream_order([run for urn, run in runs.items() if urn not in parents])
+        """Put every run below its parent, and return the runs without one, all by time."""
+        roots: list[model.RunNode] = []
+        for run in sorted(runs.values(), key=lambda run: (math.inf if run.started is None else run.started, run.name)):
+            siblings = runs[run.parent].children if run.parent and run.parent in runs else roots
+            siblings.append(run)
+        shown = {run.urn for run in model.Graph(tuple(roots)).runs()}
+        self.problems += (f"{urn} is not shown: its parents form a cycle" for urn in runs if urn not in shown)
+        return roots
 
 
-def _cut_points(parents: Mapping[str, str]) -> list[str]:
-    """Return the first run of every cycle of parents."""
-    order = {urn: index for index, urn in enumerate(parents)}
-    done: set[str] = set()
-    cuts = []
-    for start in parents:
-        path: dict[str, None] = {}
-        urn: str | None = start
-        while urn is not None and urn not in done and urn not in path:
-            path[urn] = None
-            urn = parents.get(urn)
-        if urn is not None and urn in path:
-            walked = list(path)
-            cuts.append(min(walked[walked.index(urn) :], key=order.__getitem__))
-        done.update(path)
-    return cuts
-
-
-def _in_upstream_order(runs: Sequence[model.RunNode]) -> list[model.RunNode]:
-    """Sort runs: upstream runs first, then by time; a cycle of upstream runs begins with its earliest run."""
-    by_urn = {run.urn: run for run in runs}
-    waits_for = {run.urn: {urn for urn in run.upstreams if urn in by_urn and urn != run.urn} for run in runs}
-    followers: dict[str, list[str]] = {}
-    for urn, upstreams in waits_for.items():
-        for upstream in upstreams:
-            followers.setdefault(upstream, []).append(urn)
-    keys = {run.urn: (math.inf if run.started is None else run.started, run.name, run.urn) for run in runs}
-    ready = [keys[urn] for urn, upstreams in waits_for.items() if not upstreams]
-    stuck = sorted(keys.values())
-    heapq.heapify(ready)
-    ordered: dict[str, model.RunNode] = {}
-    while len(ordered) < len(runs):
-        urn = heapq.heappop(ready)[-1] if ready else next(key[-1] for key in stuck if key[-1] not in ordered)
-        if urn in ordered:
-            continue
-        ordered[urn] = by_urn[urn]
-        for follower in followers.get(urn, ()):
-            waits_for[follower].discard(urn)
-            if not waits_for[follower]:
-                heapq.heappush(ready, keys[follower])
-    return list(ordered.values())
-
-
-def _run_event(aspect: Any) -> model.RunStateEvent:
-    event = _json_object(aspect, "the run event")
-    time, status, result = _whole(event.get("timestampMillis")), event.get("status"), event.get("result")
-    if time is None:
-        raise _MalformedAspectError("timestampMillis is not an integer of 64 bits")
-    if status not in _STATUSES:
-        raise _MalformedAspectError(f"status is {str(status)[:40]!r}, not one of {', '.join(_STATUSES)}")
-    return model.RunStateEvent(
-        time=time,
-        status=status,
-        attempt=_whole(event.get("attempt")),
-        result=_text(result.get("type")) if isinstance(result, Mapping) else None,
-        duration=_whole(event.get("durationMillis")),
-    )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: Any) -> int | None:
-    """Return an integer of the aspects' models, which have at most 64 bits."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_whole and -(2**63) <= value < 2**63 else None
-
-
-@dataclass(slots=True)
-class _Edges:
+class _Edges(Struct):
     """Edges of a DataJob, in the order in which the proposals name them; those to datasets with their properties.
 
     :param columns: the input columns by output column and transformation.
     """
 
-    inputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    jobs: dict[str, None] = field(default_factory=dict)
-    columns: dict[tuple[Column, str | None], dict[Column, None]] = field(default_factory=dict)
+    inputs: dict[str, Mapping[str, str]] = {}
+    outputs: dict[str, Mapping[str, str]] = {}
+    jobs: dict[str, Mapping[str, str]] = {}
+    columns: dict[tuple[Column, str | None], dict[Column, None]] = {}
 
     @classmethod
     def of_aspect(cls, value: Any) -> _Edges:
         """Return the edges of a whole ``dataJobInputOutput`` aspect."""
-        aspect = _json_object(value, "the aspect")
+        aspect = msgspec.convert(value, _JobEdges)
         edges = cls(
-            inputs=_dataset_edges(aspect, "inputDatasetEdges", "inputDatasets"),
-            outputs=_dataset_edges(aspect, "outputDatasetEdges", "outputDatasets"),
-            jobs=dict.fromkeys([*_urns(aspect, "inputDatajobs"), *_urns(aspect, "inputDatajobEdges")]),
+            inputs=_properties_by_urn(aspect.input_dataset_edges, aspect.input_datasets),
+            outputs=_properties_by_urn(aspect.output_dataset_edges, aspect.output_datasets),
+            jobs=_properties_by_urn(aspect.input_datajob_edges, aspect.input_datajobs),
         )
-        for lineage in _json_objects(aspect, "fineGrainedLineages", "an entry of fineGrainedLineages"):
-            transformation = lineage.get("transformOperation")
-            for downstream in _urns(lineage, "downstreams"):
-                edges._add_column(downstream, transformation, _urns(lineage, "upstreams"))
+        for lineage in aspect.fine_grained_lineages or ():
+            for downstream in lineage.downstreams or ():
+                edges._add_column(downstream, lineage.transform_operation, lineage.upstreams or ())
         return edges
 
     def patched(self, patch: Any) -> _Edges:
         """Return these edges with a JSON patch applied; operations on other parts of the aspect are ignored."""
         operations = patch.get("patch") if isinstance(patch, Mapping) else patch
-        if not isinstance(operations, list):
-            raise _MalformedAspectError("the patch is not a list of operations")
         columns = {key: dict(inputs) for key, inputs in self.columns.items()}
         edges = _Edges(dict(self.inputs), dict(self.outputs), dict(self.jobs), columns)
-        for operation in operations:
-            edges._apply(_json_object(operation, "an operation of the patch"))
+        for operation in msgspec.convert(operations, list[_Operation]):
+            edges._apply(operation)
         return edges
 
-    def _add_column(self, downstream: str, transformation: Any, upstreams: list[str]) -> None:
-        key = (_column(downstream), transformation if isinstance(transformation, str) and transformation else None)
-        self.columns.setdefault(key, {}).update(dict.fromkeys(_column(upstream) for upstream in upstreams))
+    def _add_column(self, downstream: str, transformation: str | None, upstreams: Sequence[str]) -> None:
+        sources = self.columns.setdefault((_column(downstream), transformation or None), {})
+        sources.update(dict.fromkeys(map(_column, upstreams)))
 
-    def _apply(self, operation: Mapping[str, Any]) -> None:
-        kind, path = operation.get("op"), operation.get("path")
-        if kind not in ("add", "remove", "replace") or not isinstance(path, str) or not path.startswith("/"):
-            raise _MalformedAspectError("an operation of the patch has no known op and path")
-        first, *rest = (part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/"))
+    def _apply(self, operation: _Operation) -> None:
+        first, *rest = (part.replace("~1", "/").replace("~0", "~") for part in operation.path[1:].split("/"))
         if first in _PATCHED_SIDES and rest:
-            side: dict[str, Any] = getattr(self, _PATCHED_SIDES[first])
-            if kind == "remove":
+            side: dict[str, Mapping[str, str]] = getattr(self, _PATCHED_SIDES[first])
+            if operation.op == "remove":
                 side.pop("/".join(rest), None)
             else:
-                side["/".join(rest)] = _properties(operation.get("value"))
+                side["/".join(rest)] = msgspec.convert(operation.value or {}, _EdgeProperties).properties or {}
         elif first == "fineGrainedLineages" and len(rest) > _NO_QUERY_PARTS:
-            self._apply_column(rest, kind)
+            self._apply_column(rest, operation.op)
 
     def _apply_column(self, parts: list[str], kind: str) -> None:
         # Some producers do not escape the "/" of a query, which splits the transformation: count from the end.
@@ -314,61 +302,11 @@ class _Edges:
 def _column(urn: str) -> Column:
     column = Column.of(urn)
     if column is None:
-        raise _MalformedAspectError(f"neither a column nor a dataset: {urn[:100]!r}")
+        raise msgspec.ValidationError(f"neither a column nor a dataset: {urn[:100]!r}")
     return column
 
 
-class _MalformedAspectError(ValueError):
-    """An aspect that does not have the shape of its DataHub model."""
-
-
-def _json_object(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _MalformedAspectError(f"{what} is not a JSON object")
-    return value
-
-
-def _json_objects(aspect: Mapping[str, Any], key: str, what: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects of the list under a key, which may be missing or null."""
-    values = aspect.get(key) or []
-    if not isinstance(values, list):
-        raise _MalformedAspectError(f"{key} is not a list")
-    for value in values:
-        yield _json_object(value, what)
-
-
-def _dataset_edges(aspect: Mapping[str, Any], key: str, old_key: str) -> dict[str, Mapping[str, str]]:
-    """Return the properties of edges by URN; edges of the older list of plain URNs have no properties."""
-    urns = _urns(aspect, key)
-    edges: dict[str, Mapping[str, str]] = dict(zip(urns, map(_properties, aspect.get(key) or []), strict=True))
-    return edges | {urn: {} for urn in _urns(aspect, old_key) if urn not in edges}
-
-
-def _properties(edge: Any) -> dict[str, str]:
-    return _texts(edge, "properties") if isinstance(edge, Mapping) else {}
-
-
-def _texts(aspect: Mapping[str, Any], key: str) -> dict[str, str]:
-    """Return the JSON object under a key as texts; it is empty if it is missing, or something else."""
-    found = aspect.get(key)
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
-
-
-def _urns(aspect: Mapping[str, Any], key: str) -> list[str]:
-    """Return the URNs of the list under a key, which may be missing or null: a list of edges or of strings."""
-    values = aspect.get(key) or []
-    if key.endswith("Edges"):
-        values = [edge.get("destinationUrn") for edge in _json_objects(aspect, key, f"an edge of {key}")]
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise _MalformedAspectError(f"{key} is not a list of strings")
-    return values
-
-
-def _column_types(schema: Mapping[str, Any]) -> dict[str, str]:
-    types = {}
-    for column in _json_objects(schema, "fields", "a field"):
-        path = column.get("fieldPath")
-        if not isinstance(path, str):
-            raise _MalformedAspectError("fieldPath is not a string")
-        types[plain_path(path)] = str(column.get("nativeDataType") or "")
-    return types
+def _properties_by_urn(edges: Sequence[_Edge] | None, urns: Sequence[str] | None) -> dict[str, Mapping[str, str]]:
+    """Return the properties of edges by URN; edges of the older list of plain URNs have none."""
+    by_urn: dict[str, Mapping[str, str]] = {edge.destination_urn: edge.properties or {} for edge in edges or ()}
+    return by_urn | {urn: {} for urn in urns or () if urn not in by_urn}

@@ -180,7 +180,7 @@ def test_the_columns_of_a_table_are_counted_only_if_all_are_known() -> None:
 def test_skipped_proposals_are_reported() -> None:
     text = read([Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", "<torn>")]).text
     assert "1 problem" in text
-    assert "dataJobInputOutput of urn:li:dataJob:x skipped: the aspect is not a JSON object" in text
+    assert "dataJobInputOutput of urn:li:dataJob:x skipped: Expected `object`, got `str`" in text
 
 
 @pytest.mark.slow
