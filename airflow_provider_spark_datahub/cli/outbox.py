@@ -15,7 +15,6 @@ import typer
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.delivery import step_at_leisure, watched_disks
 from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryFilter,
@@ -196,21 +195,16 @@ def requeue(
 def opened_outbox(
     location: str | None, *, or_folder: bool = False, failed: int = console.EXIT_INCOMPLETE
 ) -> Iterator[Outbox]:
-    """Open the outbox; end the command with a message if it cannot be read or written, or its disk does not answer.
+    """Open the outbox; end the command with a message if it cannot be read or written.
 
     :param or_folder: open a folder without importing Airflow, which takes seconds.
     :param failed: the exit status if it cannot be read or written.
     """
-
-    def give_up(reason: str) -> None:
-        console.say(f"{reason} Everything stays in the outbox. Run the command again when the disk is back.")
-        os._exit(failed)  # the command's own thread cannot end as long as the disk hangs
-
     try:
-        with watched_disks(give_up), console.airflow_logs_to_stderr():
+        with console.airflow_logs_to_stderr():
             if location and "://" not in location:
                 folder = Path(location).expanduser()
-                if not step_at_leisure(location, folder.is_dir):
+                if not folder.is_dir():
                     console.fail(f"--outbox {location}: there is no such folder")
             yield (_folder(location) if or_folder else None) or hooks.configured_outbox(location)
     except OptionError as error:

@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .connection import ConnectionParts
-    from .deadline import Deadline, run_with_deadline, step_at_leisure, step_in_time, watched_disks
+    from .deadline import Deadline, run_with_deadline, step_in_time
     from .failure import OutageNotes
     from .reconciliation import Reconciliation, reconcile
     from .sink import CheckResult, CheckStatus, Delivery, Rejection, Sink, SinkSettingsError

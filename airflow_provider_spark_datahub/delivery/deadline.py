@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import ClassVar, TypeVar
-
-log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -198,57 +195,3 @@ def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]
 
 def _no_answer(storage: str, seconds: float) -> TimeoutError:
     return TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:.1f} s", storage)
-
-
-_WARNING_SECONDS = 5.0
-_GIVE_UP_SECONDS = 60.0
-_awaited: dict[int, tuple[str, float]] = {}
-"""By thread: the disk whose step it waits for without a deadline, and since when."""
-_watched: set[int] = set()
-
-
-def step_at_leisure(storage: str, step: Callable[[], _T]) -> _T:
-    """Return the result of one step on a disk, however long it takes; :func:`watched_disks` says if that is long.
-
-    :param storage: root of the disk.
-    """
-    thread = threading.get_ident()
-    _awaited[thread] = storage, time.monotonic()
-    try:
-        return step()
-    finally:
-        _awaited.pop(thread, None)
-
-
-@contextmanager
-def watched_disks(give_up: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Log a warning if this thread waits for a disk that does not answer, once for each disk.
-
-    Nothing can end a system call on such a disk.
-
-    :param give_up: called in another thread, with the reason, if one step takes a minute.
-    """
-    thread, is_over = threading.get_ident(), threading.Event()
-    if thread in _watched:
-        yield
-        return
-
-    def watch() -> None:
-        warned = set[str]()
-        while not is_over.wait(_WARNING_SECONDS / 5):
-            storage, since = _awaited.get(thread, ("", time.monotonic()))
-            seconds = time.monotonic() - since
-            if seconds >= _WARNING_SECONDS and storage not in warned:
-                warned.add(storage)
-                log.warning("The disk of %s has not answered for %.0f s. Waiting for it.", storage, seconds)
-            if seconds >= _GIVE_UP_SECONDS and give_up is not None:
-                give_up(f"The disk of {storage} has not answered for {seconds:.0f} s.")
-                return
-
-    threading.Thread(target=watch, name="lineage-disks", daemon=True).start()
-    _watched.add(thread)
-    try:
-        yield
-    finally:
-        _watched.discard(thread)
-        is_over.set()

@@ -232,10 +232,6 @@ class Sink(ABC):
         """Check what can be checked before the deadline without writing; the list may be empty."""
         return []
 
-    def check_stored(self, proposal: Proposal, deadline: Deadline) -> CheckResult | None:  # noqa: ARG002 (likewise)
-        """Check that the server returns an aspect as the proposal wrote it; ``None`` if the sink cannot read."""
-        return None
-
     @abstractmethod
     def describe(self) -> str:
         """Return the sink in a few words for logs, without secrets."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
-from airflow_provider_spark_datahub.cli.doctor import _PROBE_NAME, PROBE, _HealthChecks
+from airflow_provider_spark_datahub.cli.doctor import PROBE, _HealthChecks
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import executable, openlineage_jar, spark_at
@@ -133,25 +133,10 @@ def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
             ("connection", CheckStatus.GOOD),
             ("DataHub", CheckStatus.GOOD),
             ("credentials", CheckStatus.GOOD),
-            *([("delivery", CheckStatus.GOOD), ("reading", CheckStatus.GOOD)] * 2),
+            ("delivery", CheckStatus.GOOD),
         ]
         written = [(proposal["entityUrn"], proposal["aspectName"]) for proposal in gms.stored]
-        # Removed first: nobody sees the probe.
-        assert written == [(PROBE.entity_urn, "status"), (PROBE.entity_urn, "dataFlowInfo")]
-
-
-@pytest.mark.parametrize(
-    ("forget", "words"), [(True, "does not have it"), (False, "has another content: {'removed': False}")]
-)
-def test_what_was_acknowledged_and_is_not_there(monkeypatch: pytest.MonkeyPatch, forget: bool, words: str) -> None:
-    with GmsStandIn() as gms:
-        gms.keep_nothing = True
-        if not forget:
-            gms.stored.append(PROBE.to_obj() | {"aspect": {"value": '{"removed": false}'}})
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
-        reading = next(result for result in CHECKS.check_connection() if result.subject == "reading")
-    assert reading.status is CheckStatus.BAD
-    assert words in reading.message
+        assert written == [(PROBE.entity_urn, "status")], "nobody sees it"
 
 
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +163,7 @@ def test_a_connection_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_probe_is_a_proposal_that_datahub_takes() -> None:
-    for proposal in (PROBE, _PROBE_NAME):
-        assert canonical_violations(proposal.to_obj()) == []
+    assert canonical_violations(PROBE.to_obj()) == []
 
 
 def test_an_outbox_without_trouble(tmp_path: Path) -> None:

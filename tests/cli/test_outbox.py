@@ -95,26 +95,6 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 # -- pending
 
 
-_ON_A_DISK_THAT_HANGS = """
-import os, sys, time
-from airflow_provider_spark_datahub.cli import app_main
-from airflow_provider_spark_datahub.delivery import deadline
-deadline._WARNING_SECONDS, deadline._GIVE_UP_SECONDS = 0.1, 0.2
-scandir, folder = os.scandir, sys.argv[-1]
-os.scandir = lambda path: time.sleep(600) if str(path).startswith(folder) else scandir(path)
-app_main()
-"""
-
-
-@pytest.mark.slow
-def test_a_disk_that_hangs_ends_the_command(outbox: tuple[str, Path]) -> None:
-    outbox[1].mkdir()
-    result = run_apart("pending", *outbox, program=_ON_A_DISK_THAT_HANGS)
-    assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr.count(f"The disk of {outbox[1]} has not answered for 0 s. Waiting for it.") == 1
-    assert result.stderr.endswith("stays in the outbox. Run the command again when the disk is back.\n")
-
-
 @pytest.mark.slow
 def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AIRFLOW")]:

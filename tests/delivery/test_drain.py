@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Deadline, Sink, deadline
+from airflow_provider_spark_datahub.delivery import Deadline, Sink
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import _DrainResult
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
 from tests.delivery.samples import patch, upsert, upserts
-from tests.patience import HANGS, join
+from tests.patience import join
 
 
 @pytest.fixture
@@ -444,28 +444,6 @@ def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     assert "Cannot sync the receipts of 5 entries" in next(iter(drained.problems))
     assert {*outbox.names()} == {entry.name for entry in entries}
     assert (drain(outbox, sink).problems, len(sink.arrived), outbox.names()) == ({}, 5, [])
-
-
-def test_a_drain_names_the_disk_that_it_waits_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Once, however many steps are slow.
-    put(outbox_at(tmp_path))
-    monkeypatch.setattr(deadline, "_WARNING_SECONDS", 0.01)
-    read, warning = os.open, f"The disk of {tmp_path} has not answered"
-
-    def hang(*arguments: Any) -> int:
-        patience = time.monotonic() + HANGS
-        while warning not in caplog.text and time.monotonic() < patience:
-            time.sleep(0.01)
-        time.sleep(0.05)
-        return read(*arguments)
-
-    sink = Recording()
-    monkeypatch.setattr(os, "open", hang)
-    Drain(outbox_at(tmp_path), lambda _: (sink, None)).run()
-    assert len(sink.arrived) == 3
-    assert [record.levelname for record in caplog.records if warning in record.getMessage()] == ["WARNING"]
 
 
 def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, ConnectionParts, Deadline
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.oracles.gms import GmsStandIn
-from tests.patience import HANGS
 from tests.reliability.bad_servers import answering, serving
 
 TOKEN = "canary-token-0123456789"
-STATUS = Proposal("dataFlow", "urn:li:dataFlow:(spark,probe,PROD)", "status", {"removed": True})
 
 
 def check(url: str, token: str = TOKEN) -> list[CheckResult]:
@@ -47,16 +44,6 @@ def test_an_unreachable_server_is_reported() -> None:
     (finding,) = check("http://127.0.0.1:9")
     assert (finding.subject, finding.status) == ("DataHub", CheckStatus.BAD)
     assert "is not available" in finding.message
-
-
-@pytest.mark.parametrize("body", ["[1]", '{"aspect": null}', '{"aspect": [1]}', '{"aspect": {"a.Status": 1}}', "5"])
-def test_an_answer_of_another_shape_is_not_the_written_aspect(body: str) -> None:
-    json = "Content-Type: application/json\r\n"
-    with serving(answering(status="200 OK", headers=json, body=body.encode())) as address:
-        sink = RestSink(RestSettings.from_connection(ConnectionParts(f"http://{address}")))
-        result = sink.check_stored(STATUS, Deadline.after(HANGS))
-    assert result.status is CheckStatus.BAD
-    assert "DataHub acknowledged status of urn:li:dataFlow:(spark,probe,PROD), and" in result.message
 
 
 @pytest.mark.parametrize(

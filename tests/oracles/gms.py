@@ -67,8 +67,6 @@ class GmsStandIn(AnsweringServer):
         """The proposals GMS would keep, in wire form, in the order they came."""
         self.dropped: list[tuple[Proposal, list[str]]] = []
         """Those it would answer 200 for and not keep, with the reasons: a test must look here."""
-        self.keep_nothing = False
-        """Whether writes are acknowledged and lost."""
         self.openlineage: list[Any] = []
         """The raw OpenLineage events it was sent."""
         self._faults: deque[Answer | float] = deque()
@@ -199,7 +197,7 @@ class GmsStandIn(AnsweringServer):
             else:
                 raise _RefusedError(reasons)
         with self._lock:
-            self.stored += [] if self.keep_nothing else kept
+            self.stored += kept
             self.dropped += dropped
 
     def _held(self, urn: str, aspect_name: str) -> dict[str, Any] | None:

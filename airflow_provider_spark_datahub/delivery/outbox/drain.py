@@ -18,7 +18,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, watched_disks
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
@@ -276,10 +276,6 @@ class Drain:
 
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
-        with watched_disks():
-            return self._run(names)
-
-    def _run(self, names: Iterable[EntryName] | None) -> _DrainResult:
         self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
         groups = self._groups(names)
         instances = counted(len(groups), "task instance")

@@ -18,7 +18,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_at_leisure, step_in_time
+from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.outbox.processes import is_of_nobody, mark
 from airflow_provider_spark_datahub.foundation.files import (
@@ -156,7 +156,7 @@ def _in_time(use: _Method) -> _Method:
     def step(self: LocalStorage, *args: Any, **options: Any) -> Any:
         call = partial(use, self, *args, **options)
         if self.deadline is None:
-            return step_at_leisure(self._root, call)
+            return call()
         return step_in_time(self._root, self.deadline, call)
 
     return cast(_Method, step)

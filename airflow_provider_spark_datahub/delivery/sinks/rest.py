@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-from airflow_provider_spark_datahub.conversion import Proposal, as_object
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, DeliveryRecord
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 _GMS_PORT, _WEB_PORT = 8080, 9002
 """Of DataHub's containers."""
-_READ_AGAIN_SECONDS = 0.5
 _LONGEST_ASPECT = 16_000_000
 """Characters of a text in JSON that GMS reads, unless the variable below raises it, there and here."""
 _LONGEST_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
@@ -92,30 +89,6 @@ class RestSink(BatchSink):
             status = CheckStatus.BAD if read.kind is FailureKind.UNAUTHORISED else CheckStatus.WARNING
             return [answers, CheckResult("credentials", status, f"{self.describe()} {read.predicate(self.remedy)}")]
         return [answers, CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read")]
-
-    def check_stored(self, proposal: Proposal, deadline: Deadline) -> CheckResult:
-        """Check that GMS returns an aspect as the proposal wrote it; in the ASYNC modes, that it does so in time.
-
-        GMS may add fields with defaults of its own.
-        """
-        what = f"{proposal.aspect_name} of {proposal.entity_urn}"
-        path = f"/aspects/{quote(proposal.entity_urn, safe='')}?aspect={proposal.aspect_name}&version=0"
-        with closing(self.open_client(deadline)) as gms:
-            while True:
-                read = gms.get(path, may_miss=True)
-                if isinstance(read, Failure):
-                    text = f"{self.describe()} {read.predicate(self.remedy)}"
-                    return CheckResult("reading", CheckStatus.BAD, text)
-                # Rest.li names the aspect by its class.
-                held = next(iter(as_object(as_object(read).get("aspect")).values()), None)
-                if isinstance(held, dict) and proposal.aspect.items() <= held.items():
-                    return CheckResult("reading", CheckStatus.GOOD, f"DataHub returns {what} as it was written")
-                if not self._settings.emit_mode.startswith("ASYNC") or deadline.remaining() <= _READ_AGAIN_SECONDS:
-                    break
-                time.sleep(_READ_AGAIN_SECONDS)
-        found = "does not have it" if held is None else f"has another content: {shorten(str(held))}"
-        advice = "is another GMS, or an outdated replica of its database, behind this address?"
-        return CheckResult("reading", CheckStatus.BAD, f"DataHub acknowledged {what}, and {found}", advice)
 
     def open_client(self, deadline: Deadline) -> GmsClient:
         """Return a client of GMS."""
