@@ -28,7 +28,6 @@ _COMMANDS = {
     "pending": ("outbox", "List the entries that are pending or quarantined."),
     "emit": ("outbox", "Deliver the pending entries of the outbox."),
     "requeue": ("outbox", "Make quarantined entries pending again."),
-    "help": ("help", "Show what to do about a problem."),
 }
 """The module of each command, and its line in the list of commands, which imports none of the modules."""
 

@@ -256,7 +256,9 @@ class TaskLineage:
         else:
             self._log.info("%s", sentence)
         if not report.has_lineage:
-            self._log.info('Lineage: for the reasons and what to do, run "spark-datahub help no-lineage"')
+            self._log.info(
+                'Lineage: for the reasons and what to do, see "There is no lineage" in docs/troubleshooting.md'
+            )
         self._log.debug("The lineage steps took %.3f s.", report.seconds)
         for line in (*report.warnings, *report.changes):
             self._log.warning("Lineage: %s", printable(line))

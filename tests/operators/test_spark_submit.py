@@ -223,7 +223,7 @@ def test_the_log_says_why_there_is_no_lineage(spark: FakeSpark, capsys: pytest.C
     assert reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
     shown = capsys.readouterr().out
     assert "the end" in shown
-    assert 'run "spark-datahub help no-lineage"' in shown
+    assert 'see "There is no lineage" in docs/troubleshooting.md' in shown
 
 
 def test_the_next_steps_in_the_log_deliver_the_lineage(
