@@ -294,7 +294,7 @@ class Converter:
         jobs: Iterable[JobLineage] = self._jobs
         if self._settings.coalesce_jobs:
             merged = self._merged(applications)
-            if diagnostics.lost_executions or diagnostics.unreported_tables or diagnostics.unnamed_sources:
+            if diagnostics.lost_executions or diagnostics.unnamed_sources:
                 ending = replace(ending, events_complete=False)
             jobs = self._coalesced(merged, ending, log_complete=log_complete)
         elif ending.succeeded is not None:
@@ -320,7 +320,6 @@ class Converter:
             return [with_effects(application).without_columns_of_changes() for application in applications], symlinks
         merged = spark_log.merge_logs(applications, self._logs, symlinks, self._settings, final=final)
         self.conversion.diagnostics.lost_executions = merged.lost
-        self.conversion.diagnostics.unreported_tables = merged.unreported_tables[:MAX_LISTED]
         return merged.applications, merged.symlinks
 
     def _coalesced(self, merged: _Merged, ending: Ending, *, log_complete: bool = True) -> Iterator[JobLineage]:

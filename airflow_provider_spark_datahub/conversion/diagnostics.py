@@ -65,7 +65,6 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param truncations: how many texts or edges exceeded a limit, by kind.
     :param column_gaps: reasons why statements have no column lineage.
     :param unreported_queries: queries that wrote tables which no event names.
-    :param unreported_tables: tables that only Spark's event log names.
     :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
     :param rejected_edges: datasets of events that are not edges, with ``capture_evidence``.
     :param sources: number of edges that events and Spark's event log give, by the edge's ``source``, and how many
@@ -80,7 +79,6 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     truncations: dict[str, int] = {}
     column_gaps: tuple[str, ...] = ()
     unreported_queries: tuple[str, ...] = ()
-    unreported_tables: tuple[str, ...] = ()
     unnamed_sources: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     rejected_edges: tuple[RejectedEdge, ...] = ()
@@ -104,7 +102,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         self.unusable_datasets.update(other.unusable_datasets)
         for kind, count in other.truncations.items():
             self.truncations[kind] = self.truncations.get(kind, 0) + count
-        for name in ("column_gaps", "unreported_queries", "unreported_tables", "unnamed_sources", "gaps"):
+        for name in ("column_gaps", "unreported_queries", "unnamed_sources", "gaps"):
             if more := getattr(other, name):
                 setattr(self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED])
         self.rejected_edges += other.rejected_edges
@@ -132,12 +130,12 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
     def unreported_messages(self) -> list[str]:
         """Return the sentences about tables that neither OpenLineage nor Spark's event log names."""
-        kinds = (
-            ("the tables that these queries wrote", self.unreported_queries),
-            ("these tables that the job read or wrote", self.unreported_tables),
-        )
-        begin = "OpenLineage does not name"
-        messages = [f"{begin} {which} ({_CATALOG_HINT}): {', '.join(names)}" for which, names in kinds if names]
+        messages = []
+        if self.unreported_queries:
+            listed = ", ".join(self.unreported_queries)
+            messages.append(
+                f"OpenLineage does not name the tables that these queries wrote ({_CATALOG_HINT}): {listed}"
+            )
         if self.unnamed_sources:
             listed = ", ".join(self.unnamed_sources)
             messages.append(f"Spark's event log does not show where these are, so they have no lineage: {listed}")

@@ -138,11 +138,6 @@ def models(many: int) -> Callable[[], object]:
     return lambda: effects.with_whole_folders(application([run(0, outputs=stages)]))
 
 
-def partitions(many: int) -> Callable[[], object]:
-    folders = [path(f"t{index}/k=1" + "/l=2" * 20) for index in range(many)]
-    return lambda: effects.with_whole_folders(application([run(0, inputs=folders)]))
-
-
 def silent_queries(many: int) -> Callable[[], object]:
     silent = [run(index, job=f"shop.append_data.s{index}") for index in range(many)]
     known = [run(index, job=f"shop.append_data.k{index}", outputs=[path(index)]) for index in range(many)]
@@ -267,7 +262,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(refused, replaced, names_of_each_run, spread, micro_batches, renamed, models, partitions, silent_queries),
+    *(refused, replaced, names_of_each_run, spread, micro_batches, renamed, models, silent_queries),
     *(lost, files_of_plans, listings),
     *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
     *(clones, columns_of_one_insert, sources_of_edges, lost_edges),

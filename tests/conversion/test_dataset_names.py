@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import DatasetId, JobLineage, LineageSettings
+from airflow_provider_spark_datahub.conversion import DatasetId, LineageSettings
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetName,
     DatasetNamer,
@@ -27,7 +24,6 @@ from tests.conversion.builders import (
     column_lineage,
     dataset,
     file,
-    file_urns,
     only_job,
     query,
     schema,
@@ -205,53 +201,6 @@ def test_a_pattern_without_marker_matches_nothing() -> None:
 )
 def test_parent_folders_are_recognised(folder: str, path: str, expected: bool) -> None:
     assert is_parent_folder(folder, path) == expected
-
-
-# -- Folders of partitions, which openlineage-spark names before 1.39: they are the table that they belong to
-
-
-RECORDED = Path(__file__).parents[1] / "data" / "openlineage_1_37"
-
-
-def recorded(name: str) -> JobLineage:
-    lines = gzip.decompress((RECORDED / f"{name}.ndjson.gz").read_bytes()).splitlines()
-    return only_job(map(json.loads, lines), datasets="schemas")
-
-
-def test_a_job_that_looks_into_a_partition_reads_the_table() -> None:
-    job = recorded("revenue")
-    assert list(job.lineage.inputs) == file_urns("/shop/orders")
-    assert list(job.lineage.outputs) == file_urns("/shop/revenue_by_country")
-
-
-def test_a_folder_without_a_table_around_it_that_has_its_column_is_a_dataset() -> None:
-    job = recorded("own")
-    assert list(job.lineage.inputs) == file_urns("/lake/alone/country=DE", "/lake/deep")
-    assert list(job.lineage.outputs) == file_urns(
-        *("/lake/alone/country=DE", "/lake/copy", "/lake/deep", "/lake/of_deep", "/lake/of_folder"),
-        *("/lake/plain", "/lake/plain/country=DE"),
-    )
-
-
-def test_a_folder_that_is_read_counts_as_the_table_in_columns_too() -> None:
-    lineage = recorded("own").lineage
-    (deep,) = file_urns("/lake/deep")
-    upstreams = {
-        upstream
-        for edge in lineage.fine_grained
-        if "of_folder" in edge["downstreams"][0]
-        for upstream in edge["upstreams"]
-    }
-    assert upstreams == {f"urn:li:schemaField:({deep},{field})" for field in ("id", "amount", "day")}
-    fields = (lineage.inputs[deep].schema or {})["fields"]
-    assert {field["fieldPath"] for field in fields} >= {"country", "day"}, "the table's schema, not its folder's"
-
-
-@cases("dataset_names")
-def test_a_partition_has_the_names_of_its_tables_columns(folder: str, is_table: bool) -> None:
-    table = file("/t", schema=schema(("country", "string"), ("day", "int"), ("the time", "int")))
-    events = whole_application(query(inputs=[table]), query(run_id="run-2", inputs=[file(folder)]))
-    assert list(only_job(events).lineage.inputs) == file_urns(*(["/t"] if is_table else sorted(["/t", folder])))
 
 
 # -- Selectors that Iceberg puts behind a table's name: branches, tags, snapshots, metadata tables

@@ -176,7 +176,7 @@ def test_columns_are_followed_through_expressions(project: str, columns: dict[st
     [
         ("file:/lake/days/day=2026-01-31", "/lake/days"),
         ("file:/lake/days/day=1/hour=2", "/lake/days"),
-        ("file:/lake/50%=ü", "/lake/50%=ü"),  # Spark would write 50%25=
+        ("file:/lake/50%=ü", "/lake"),  # OpenLineage takes it for a partition
         ("file:/lake/a=b=c", "/lake/a=b=c"),
         ("file:/lake/2026-01-31", "/lake"),
         ("file:/lake/2026-01-31T12:00:00Z", "/lake"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,11 @@ from tests.conversion.builders import (
     CORPUS,
     Json,
     corpus_events,
-    dataset,
     file,
     query,
     settings,
-    symlink,
     whole_application,
 )
-from tests.conversion.event_logs import app_started, execution
 from tests.conversion.recordings import RECORDINGS, recorded
 
 CASES = sorted(path.stem for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
@@ -68,76 +64,6 @@ def test_tables_in_a_catalogue_that_openlineage_cannot_name() -> None:
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_no_false_alarm_for_real_jobs(recording: str) -> None:
     assert with_log(recording).diagnostics.unreported_messages() == []
-
-
-def test_plans_name_tables_that_were_only_read() -> None:
-    conversion = with_log("iceberg_jdbc-4.0.5")
-    assert conversion.diagnostics.unreported_tables == ("ice.sales.customers", "ice.sales.orders", "ice.sales.revenue")
-    assert "ice.sales.revenue" in conversion.diagnostics.unreported_messages()[1]
-
-
-NODES = (
-    "(1) BatchScan {}\nOutput [1]: [x#1]\n\n(2) Execute InsertIntoHadoopFsRelationCommand\nArguments: file:/lake/out"
-)
-READ = "== Physical Plan ==\nBatchScan (1)\n\n\n" + NODES
-WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (2)\n+- BatchScan (1)\n\n\n" + NODES
-
-
-def tables_of(plan: str, *inputs: Json, ending: dict[str, Any] | None = None, **options: Any) -> Conversion:
-    """Convert one logged execution together with the query that reports it and reads the inputs."""
-    converter = Converter(settings(**options))
-    ended = query(second=6, inputs=inputs, outputs=[file("/lake/out")])
-    for event in whole_application(query("START", second=5), ended):
-        converter.add(event)
-    for logged in (app_started(), *execution(1, 5, 6, plan, **(ending or {}))):
-        converter.add_log_event(logged)
-    return converter.finish(Ending(succeeded=True))
-
-
-def test_a_table_that_was_only_read_is_reported() -> None:
-    conversion = tables_of(WRITE.format("ice.sales.orders"), file("/lake/raw"))
-    assert conversion.diagnostics.unreported_tables == ("ice.sales.orders",)
-    assert conversion.diagnostics.lost_executions == []
-    (job,) = conversion.jobs
-    assert job.patch_edges
-
-
-ICEBERG = {"symlinks": symlink("file:/lake", "sales.orders"), "catalog": {"framework": "iceberg"}}
-
-
-@pytest.mark.parametrize(
-    ("table", "named"),
-    [
-        ("ice.sales.orders", file("/lake/sales/orders")),
-        ("ice.sales.orders", file("/lake/sales.db/orders/")),
-        ("ice.sales.orders", file("/lake/4711", **ICEBERG)),
-        ("ice.sales.orders.snapshots", file("/lake/4711", **ICEBERG)),
-        ("ice.sales.files", file("/lake/sales/files")),
-        ("ice.sales.orders", dataset("snowflake://account", "WH.SALES.ORDERS")),
-        ("pg.public.orders", dataset("postgres://db:5432", "shop.public.orders")),
-        ("sales.orders", file("/elsewhere")),
-    ],
-)
-def test_a_table_that_an_event_names_in_its_own_way_or_may_name(table: str, named: Json) -> None:
-    conversion = tables_of(WRITE.format(table), named)
-    assert conversion.diagnostics.unreported_tables == ()
-    assert not conversion.jobs[0].patch_edges
-
-
-@pytest.mark.parametrize(
-    ("plan", "ending"),
-    [
-        pytest.param(WRITE.format("ice.sales.orders"), {"errorMessage": "boom"}, id="failed"),
-        pytest.param(READ.format("ice.sales.orders"), {}, id="only looked at"),
-    ],
-)
-def test_executions_that_wrote_nothing_report_no_table(plan: str, ending: dict[str, Any]) -> None:
-    assert tables_of(plan, ending=ending).diagnostics.unreported_tables == ()
-
-
-def test_without_the_log_read_tables_are_unknown() -> None:
-    conversion = convert_events(whole_application(query(outputs=[file("/lake/out")])), settings())
-    assert conversion.diagnostics.unreported_messages() == []
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from urllib.parse import unquote
 
 from msgspec import structs
 
@@ -100,16 +99,8 @@ def with_effects(
 
 def _without_logs_of_tables(run: RunState) -> RunState:
     """Return the run without the logs that tables keep beside their data: reading them is not reading the table."""
-    return _without(run, lambda dataset, _: "/_" in dataset.name and _LOG_OF_TABLE.search(dataset.name) is not None)
-
-
-def _without(run: RunState, left_out: Callable[[DatasetId, Collection[DatasetId]], bool]) -> RunState:
-    """Return the run without some inputs and outputs; the same object if there are none.
-
-    :param left_out: called with a dataset, and all inputs or all outputs.
-    """
     inputs, outputs = (
-        {dataset: state for dataset, state in datasets.items() if not left_out(dataset, datasets)}
+        {dataset: state for dataset, state in datasets.items() if _LOG_OF_TABLE.search(dataset.name) is None}
         for datasets in (run.inputs, run.outputs)
     )
     if len(inputs) == len(run.inputs) and len(outputs) == len(run.outputs):
@@ -407,16 +398,13 @@ def _with_last_names(run: RunState, generations: _Generations) -> RunState:
     return renamed(run, partial(generations.last_name, index=run.index))
 
 
-def renamed(run: RunState, named: _Named, named_output: _Named | None = None) -> RunState:
-    """Return the run with other names of its datasets. :param named_output: those of its outputs, if they differ."""
-    named_output = named_output or named
-    read = chain(run.inputs, *(state.column_inputs for state in run.outputs.values()))
-    if all(named(dataset) == dataset for dataset in read) and all(
-        named_output(dataset) == dataset for dataset in run.outputs
-    ):
+def renamed(run: RunState, named: _Named) -> RunState:
+    """Return the run with other names of its datasets."""
+    datasets = chain(run.inputs, run.outputs, *(state.column_inputs for state in run.outputs.values()))
+    if all(named(dataset) == dataset for dataset in datasets):
         return run
     outputs = {
-        named_output(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
+        named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
         for dataset, state in run.outputs.items()
     }
     return structs.replace(
@@ -459,8 +447,8 @@ _PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
 
 
 def with_whole_folders(application: Application) -> Application:
-    """Return the application with whole folders of micro-batches' files, spark.ml's models, and partitions."""
-    return _with_whole_tables(_with_model_folders(_with_streamed_folders(application)))
+    """Return the application with whole folders of micro-batches' files and of spark.ml's models."""
+    return _with_model_folders(_with_streamed_folders(application))
 
 
 def _with_streamed_folders(application: Application) -> Application:
@@ -609,51 +597,6 @@ def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId |
     # A user's own folder may have such a name.
     is_tuned = stage["part"] and dataset._replace(name=f"{model.name}/metadata") in touched
     return model if is_tuned or not stage["part"] else dataset._replace(name=f"{model.name}{stage['part']}")
-
-
-_MOST_PARTITION_LEVELS = 16
-
-
-def _with_whole_tables(application: Application) -> Application:
-    """Return the application with tables in place of their partitions' folders (``/orders`` of ``/orders/country=DE``).
-
-    The folder may be a dataset of its own, unless events know the table, with a column for each folder in between.
-    """
-    columns_of = [state.column_inputs for run in application.runs for state in in_time(run.outputs.values())]
-    touched = chain(*(chain(run.inputs, run.outputs) for run in application.runs), *columns_of)
-    partitions = {dataset for dataset in touched if "=" in dataset.name}
-    if not partitions:
-        return application
-    columns: dict[DatasetId, set[str]] = {}
-    for run in application.runs:
-        for dataset, state in chain(run.inputs.items(), run.outputs.items()):
-            columns.setdefault(dataset, set()).update(state.lower_names)
-    tables = {partition: table for partition in partitions if (table := _table_around(partition, columns)) is not None}
-    return replace(application, runs=tuple(_without_partitions(run, tables) for run in application.runs))
-
-
-def _table_around(partition: DatasetId, columns: Mapping[DatasetId, Collection[str]]) -> DatasetId | None:
-    """Return the outermost dataset with a column for each folder between it and a partition.
-
-    :param columns: the names of the columns of each dataset, in lower case.
-    """
-    path, keys, table = partition.name, set[str](), None
-    for _ in range(_MOST_PARTITION_LEVELS):
-        path, _, folder = path.rpartition("/")
-        key, equals, _ = folder.partition("=")
-        if not (path and key and equals):
-            break
-        keys.add(unquote(key).lower())
-        around = partition._replace(name=path)
-        if keys.issubset(columns.get(around, ())):
-            table = around
-    return table
-
-
-def _without_partitions(run: RunState, tables: Mapping[DatasetId, DatasetId]) -> RunState:
-    # What a run says of a table itself counts, not what it says of one of its partitions.
-    own = _without(run, lambda dataset, touched: tables.get(dataset) in touched)
-    return renamed(own, partial(_replacement, tables))
 
 
 def with_folders(run: RunState) -> RunState:

@@ -19,16 +19,13 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetNamer,
     Symlinks,
     folders_around,
-    table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
-from airflow_provider_spark_datahub.conversion.runs.effects import renamed, with_effects, with_known_columns
+from airflow_provider_spark_datahub.conversion.runs.effects import with_effects, with_known_columns
 from airflow_provider_spark_datahub.conversion.runs.fold import (
-    DROP,
     Application,
-    DatasetState,
     Fold,
     PlannedDatasets,
     RunState,
@@ -52,7 +49,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     CLONE,
     MERGE,
     PlanDatasets,
-    dropped_database,
     queries_with_parts,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
@@ -78,13 +74,11 @@ class MergedLogs(NamedTuple):
     """Applications with the queries that only their logs show, and without writes that never happened.
 
     :param lost: executions that wrote data, and that OpenLineage did not report.
-    :param unreported_tables: tables that other executions read or wrote, and that no event names.
     :param symlinks: tables behind paths: those of the events, and those that only the logs show.
     """
 
     applications: list[Application]
     lost: list[LostExecution]
-    unreported_tables: tuple[str, ...]
     symlinks: Mapping[DatasetId, DatasetId]
 
 
@@ -103,7 +97,7 @@ def merge_logs(
     """
     logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
-    merged, unreported, of_logs = [], list[str](), dict[DatasetId, DatasetId]()
+    merged, of_logs = [], dict[DatasetId, DatasetId]()
     if delta := settings.catalog_platforms.get("delta"):
         shown = {table for log in logs for table in delta_tables(log)}
         symlinks = {
@@ -115,8 +109,6 @@ def merge_logs(
             merged.append(with_effects(application).without_columns_of_changes())
             continue
         lost = losses.get(id(log))
-        if lost == []:
-            unreported += _unreported_tables(log, application, symlinks)
         known = with_effects(application, *log.effects(application.runs))
         known = known.without_columns_of_changes(change_feeds(log))
         # What one log shows does not change the names in another.
@@ -124,7 +116,7 @@ def merge_logs(
         merged.append(_Merge(known, log, lost, own, settings).merged())
         of_logs |= own.by_dataset
     all_lost = [execution for lost in losses.values() for execution in lost]
-    return MergedLogs(merged, all_lost, tuple(unreported), {**of_logs, **symlinks})
+    return MergedLogs(merged, all_lost, {**of_logs, **symlinks})
 
 
 def _of_format(table: DatasetId, platform: str, settings: LineageSettings) -> DatasetId:
@@ -239,8 +231,6 @@ class _Merge:
 
     def _complete(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
         """Add the columns, and the outputs, that a reported execution has in its plans only."""
-        self._drop_tables(matched, parts[0].plan)
-        self._name_whole(matched, parts)
         self._add_uses(matched, parts)
         relations = [relation for part in parts for relation in queries_with_parts(part.plan)]
         for run_id in matched if relations else ():
@@ -259,27 +249,6 @@ class _Merge:
             self._by_id |= self._with_columns(runs, found, of_rows=of_rows)
         elif (run := self._logged_run(parts, found)) is not None and run.outputs:
             self._added.append(run)
-
-    def _drop_tables(self, matched: Sequence[str], plan: str) -> None:
-        """Add the tables that are dropped with their database to the runs that drop it: no event names them."""
-        database = dropped_database(plan)
-        tables = self._symlinks.by_dataset.items() if database else ()
-        dropped = [dataset for dataset, table in tables if table.name.startswith(f"{database}.")]
-        for run_id in matched if dropped else ():
-            run = self._by_id[run_id]
-            outputs = {dataset: DatasetState(lifecycle=DROP) for dataset in dropped}
-            self._by_id[run_id] = structs.replace(run, outputs=outputs | run.outputs)
-
-    def _name_whole(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
-        """Give files and folders their whole names, if events cut them as if they were partitions (``50%=x``)."""
-        if not any("%" in part.plan for part in parts):
-            return
-        named = PlanDatasets.of(part.plan for part in parts)
-        sources, sinks = self._names.cut_by_events(named.sources), self._names.cut_by_events(named.sinks)
-        for run_id in matched if sources or sinks else ():
-            self._by_id[run_id] = renamed(
-                self._by_id[run_id], lambda name: sources.get(name, name), lambda name: sinks.get(name, name)
-            )
 
     def _add_uses(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
         """Add the versions that a query read, and that its overwrite left nothing else, if events do not say it."""
@@ -418,33 +387,3 @@ def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
 def _lacks_columns(run: RunState) -> bool:
     """Return whether a column of an output has no direct column lineage, as far as schemas are known."""
     return any(state.schema is None or state.missing_columns for _, state in run.written)
-
-
-# -- unreported tables
-
-_SEPARATOR = re.compile(r"(?:\.db)?/|\.")
-
-
-def _unreported_tables(
-    logged: LoggedApplication, application: Application, symlinks: Mapping[DatasetId, DatasetId]
-) -> tuple[str, ...]:
-    """Return the tables that plans of writing executions name but no event of the application does.
-
-    Only tables outside the session's catalogue are compared, by table and database: events spell the rest as the
-    catalogue does.
-    """
-    datasets = {dataset for run in application.runs for dataset in (*run.inputs, *run.outputs)}
-    datasets |= {symlinks[dataset] for dataset in datasets if dataset in symlinks}
-    known = {tail for dataset in datasets for tail in _tails(dataset.name)}
-    named = PlanDatasets.of(execution.plan for execution in logged.executions.values() if _wrote_data(execution))
-    tables = {dataset.table for dataset in (*named.sources, *named.sinks) if dataset.table.count(".") > 1}
-    return tuple(table for table in sorted(tables) if known.isdisjoint(_tails(table)))
-
-
-def _tails(name: str) -> set[str]:
-    """Return ``database/table`` of a name or path, and that of the table behind an Iceberg metadata table.
-
-    ``db.orders.snapshots``, for example, may be a table or metadata of ``db.orders``.
-    """
-    spellings = (name, table_and_selector(name, "")[0])
-    return {"/".join(_SEPARATOR.split(spelling.lower().rstrip("/"))[-2:]) for spelling in spellings}

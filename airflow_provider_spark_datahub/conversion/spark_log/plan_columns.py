@@ -38,7 +38,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     split_items,
 )
 
-_LOOP = re.compile(r"^Loop id: (?P<id>\d+)$", re.MULTILINE)
 _ONE_SIDED = re.compile(r"\A(?:Except|Intersect)\b|\bLeft(?:Semi|Anti)\b(?!#)")
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
@@ -206,7 +205,6 @@ class _Visitor:
         self.hidden: set[str] = set()
         self._checkpoints, self._rdds = checkpoints, rdds
         self._batches: list[list[str]] = []
-        self._loops: dict[str, list[list[str]]] = {}
         self._queries: dict[str, list[str]] = {}
 
     def visit(self, tree: Tree) -> _VisitedTree:
@@ -333,21 +331,6 @@ class _Visitor:
         for call, attribute in calls:
             self.graph.derive(id_of(attribute), self.graph.references(call.rpartition("#")[0] or call), kind)
 
-    def _python_rows(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Derive the columns of a table function in Python from its argument, if that is one column.
-
-        With several arguments, or rows of a table, only the function's code knows which column becomes which.
-        """
-        if node.lists:
-            call = split_items(node.arguments)[0]
-            arguments = dict.fromkeys(self.graph.references(call.rpartition("#")[0]))
-            if len(arguments) == 1 and arguments.keys().isdisjoint(self.graph.fields):
-                for column in node.ids(-1) or ():
-                    self.graph.derive(column, arguments, Derivation.TRANSFORMATION)
-            elif arguments:
-                self.ends[f"the job's own code makes the rows ({node.head})"] = None
-        return self._unchanged(node, inputs, listed)
-
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
         return [*given, *(node.ids(0) or ())] if given and node.lists else given
@@ -375,20 +358,6 @@ class _Visitor:
         kept = [columns for columns in inputs[1:] if self.graph.counted_down.isdisjoint(columns or ())]
         return self.graph.align(inputs[0] if inputs else None, kept)
 
-    def _loop(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Derive the columns of a recursive query and those of its parts from each other."""
-        output = self.graph.align(listed or self._unchanged(node, inputs, listed), inputs)
-        loop = _LOOP.search(node.body)
-        for columns in self._loops.get(loop["id"], ()) if loop is not None else ():
-            self.graph.align(columns, [output])
-        return output
-
-    def _loop_reference(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        loop = _LOOP.search(node.body)
-        if loop is not None and listed:
-            self._loops.setdefault(loop["id"], []).append(listed)
-        return self._unchanged(node, inputs, listed)
-
     def _join(self, node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
         inputs = inputs[-2:]
         if _ONE_SIDED.search(f"{node.head}\n{node.body}"):
@@ -405,14 +374,11 @@ class _Visitor:
         "Generate": _generate,
         **dict.fromkeys(("BatchEvalPython", "ArrowEvalPython"), _python),
         **dict.fromkeys(("ArrowAggregatePython", "AggregateInPandas"), _python_aggregate),
-        **dict.fromkeys(("BatchEvalPythonUDTF", "ArrowEvalPythonUDTF"), _python_rows),
         **dict.fromkeys(("Window", "WindowInPandas", "ArrowWindowPython"), _window),
         **dict.fromkeys(("Expand", MERGE_ROWS), _expand),
         **dict.fromkeys(("CTERelationDef", "CTERelationRef"), _common_query),
         "InMemoryRelation": _cached,
         "Union": _union,
-        "UnionLoop": _loop,
-        "UnionLoopRef": _loop_reference,
         **dict.fromkeys(("CartesianProduct", "Except", "Intersect"), _join),
     }
 

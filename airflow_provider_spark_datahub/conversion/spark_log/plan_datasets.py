@@ -48,7 +48,7 @@ CHECKPOINT = "heckpoint at "
 """Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
 _CODE = re.compile(
     r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
-    r"|TransformWithState\w*"
+    r"|TransformWithState\w*|\w+EvalPythonUDTF"
 )
 MERGE = "MergeIntoCommand"
 CLONE = "CloneTableCommand"
@@ -104,7 +104,6 @@ _CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileI
 _LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
-_DROPPED_DATABASE = re.compile(r"V2SessionCatalog\(spark_catalog\), \[(?P<database>\w+)\], (?:true|false), true")
 _CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
 _CREATED = re.compile(_QUOTED)
 _SESSION_CATALOG = "spark_catalog."
@@ -246,6 +245,8 @@ def reasons_of(node: Node) -> Iterator[str]:
     head = redact_text(node.head)
     if is_code(node):
         yield f"the job's own code makes the rows ({head})"
+    elif node.kind == "UnionLoop":
+        yield "the query is recursive (UnionLoop)"
     elif head == "LocalTableScan":
         yield "the driver held the rows (LocalTableScan)"
     elif head == "Scan ExistingRDD" and CHECKPOINT in node.body:
@@ -303,13 +304,6 @@ def change_of(node: Node) -> TableChange | None:
     if node.head == "DropTable" and (found := _DROPPED.fullmatch(node.arguments)):
         return TableChange("DROP", _unquoted(found["table"]))
     return None
-
-
-def dropped_database(plan: str) -> str:
-    """Return the database that a plan drops with all tables in it; empty if it drops none."""
-    nodes = Plan.of(plan).nodes if plan.startswith("== Physical Plan ==\nDropNamespace ") else ()
-    found = next((_DROPPED_DATABASE.fullmatch(node.arguments) for node in nodes), None)
-    return found["database"] if found is not None else ""
 
 
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:

@@ -6,7 +6,6 @@ OpenLineage names a file or table by its location, with the table of a metastore
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -48,8 +47,6 @@ _DATES = (
     (re.compile(r"\d{2}\.\d{2}\.\d{4}"), "%d.%m.%Y"),
     (re.compile(r"\d{8}"), "%Y%m%d"),
 )
-# Spark and Hive escape per cent signs in the folders of partitions.
-_KEY_AND_VALUE = re.compile(r"(?:[^=%]|%[0-9A-Fa-f]{2})+=(?:[^=%]|%[0-9A-Fa-f]{2})*")
 _PARTITION = re.compile(r"[^/=]+=[^/]*")
 _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
 _ICEBERG_CATALOGS = "org.apache.iceberg."
@@ -118,15 +115,6 @@ class PlanNames:
     def is_whole(self, named: PlanDataset) -> bool:
         """Return whether the name of a dataset has its whole path, not that of a folder around a partition."""
         return not named.path or self.id_of(named) == location_of(named.path, self._default_fs)
-
-    def cut_by_events(self, datasets: Iterable[PlanDataset]) -> dict[DatasetId, DatasetId]:
-        """Return the files and folders that OpenLineage takes for partitions and cuts, by what it makes of them."""
-        odd = [named.path for named in datasets if "%" in named.path and "=" in named.path and not named.table]
-        names = {
-            (dataset_of(path, self._default_fs, as_events=True), dataset_of(path, self._default_fs)) for path in odd
-        }
-        wrong = Counter(cut for cut, _ in names)
-        return {cut: whole for cut, whole in names if cut != whole and wrong[cut] == 1}
 
     def column(self, source: ColumnSource) -> ColumnId | None:
         """Return the name of a column; ``None`` if its dataset has none, or is a metadata table with other columns."""
@@ -322,9 +310,9 @@ class FilesOfRdds:
         found: dict[DatasetId, dict[DatasetId, None]] = {}
         for path in (path for listed in paths for path in _BETWEEN_PATHS.split(listed)):
             if _PATTERN.search(path):
-                reported, dataset = dataset_of(path, self._default_fs, as_events=True), self._around_pattern(path)
+                reported, dataset = dataset_of(path, self._default_fs), self._around_pattern(path)
             else:
-                reported = dataset_of(path.rstrip("/").rpartition("/")[0], self._default_fs, as_events=True)
+                reported = dataset_of(path.rstrip("/").rpartition("/")[0], self._default_fs)
                 dataset = dataset_of(path, self._default_fs)
             found.setdefault(reported, {})[dataset] = None
         return {
@@ -368,25 +356,22 @@ def location_of(path: str, default_fs: str) -> DatasetId:
     return dataset_id(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
 
 
-def dataset_of(path: str, default_fs: str, *, as_events: bool = False) -> DatasetId:
+def dataset_of(path: str, default_fs: str) -> DatasetId:
     """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
 
     The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
-
-    :param as_events: take each folder with one ``=`` for a partition, as OpenLineage does.
     """
     location = location_of(path, default_fs)
     folders = location.name.split("/")
-    while len(folders) > 2 and (number := _partition_folders(folders, as_events=as_events)):
+    while len(folders) > 2 and (number := _partition_folders(folders)):
         folders = folders[:-number]
     return dataset_id(location.namespace, "/".join(folders) or "/")
 
 
-def _partition_folders(folders: Sequence[str], *, as_events: bool) -> int:
+def _partition_folders(folders: Sequence[str]) -> int:
     """Return how many folders at the end of a path are one partition."""
     last = folders[-1]
-    is_key_and_value = last.count("=") == 1 and (as_events or _KEY_AND_VALUE.fullmatch(last) is not None)
-    if is_key_and_value or _is_date(last) or _is_month(last):
+    if last.count("=") == 1 or _is_date(last) or _is_month(last):
         return 1
     for number, pattern in ((2, "%Y%m"), (3, "%Y%m%d")):
         if len(folders) > number + 1 and _parses("".join(folders[-number:]), pattern):

@@ -27,9 +27,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
     PlanDataset,
     PlanDatasets,
-    TableChange,
     change_of,
-    dropped_database,
     relation_of,
     replaces_all,
     sinks_of,
@@ -132,7 +130,6 @@ class LogEvents:
         self.files = FilesOfRdds(application)
         self.tables: dict[DatasetId, DatasetId] = {}
         self._written: dict[tuple[str, str], dict[str, None]] = {}
-        self._written_tables: dict[str, None] = {}
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
         details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
@@ -196,7 +193,6 @@ class LogEvents:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         named = PlanDatasets.of(plans)
         outputs = self._distinct(named.sinks)
-        self._written_tables.update(dict.fromkeys(sink.table for sink in named.sinks if sink.table))
         inputs = self._distinct(named.sources)
         columns: dict[tuple[str, str], dict[str, Any]] = {}
         for sink, written in found.written if plans else ():
@@ -222,10 +218,7 @@ class LogEvents:
 
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
         """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""
-        databases = {f"{database}." for plan in plans if (database := dropped_database(plan))}
-        dropped = (table for table in self._written_tables if table.startswith(tuple(databases)))
-        changes = (change_of(node) for plan in plans for node in Plan.of(plan).nodes)
-        for change in (*changes, *(TableChange("DROP", table) for table in dropped)):
+        for change in (change_of(node) for plan in plans for node in Plan.of(plan).nodes):
             table = self._dataset(PlanDataset(table=change.table)) if change is not None else None
             if change is None or table is None:
                 continue
