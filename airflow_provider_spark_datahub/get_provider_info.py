@@ -149,8 +149,8 @@ _FILE: dict[str, Any] = {
     "hook-name": "DataHub File",
     "ui-field-behaviour": {
         "hidden-fields": ["port", "schema", "login", "password", "extra"],
-        "relabeling": {"host": "Path of the file"},
-        "placeholders": {"host": "/var/lib/datahub/lineage.jsonl"},
+        "relabeling": {"host": "Path of the folder"},
+        "placeholders": {"host": "/var/lib/datahub/lineage"},
     },
 }
 _OBJECT_STORE: dict[str, Any] = {

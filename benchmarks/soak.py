@@ -347,11 +347,12 @@ def soak(place: Place, gms: Gms, fill: Callable[[bool], None], seconds: float, d
 
 
 def expected_aspects(place: Place, number: int) -> set[tuple[str, str]]:
-    """Make an attempt's lineage again, into a file, and return the entities and names of its aspects."""
-    file = place.root / f"again-{number}.jsonl"
-    attempt(place, number, FileSink(file))
-    expected = {(each["entityUrn"], each["aspectName"]) for each in map(json.loads, file.read_text().splitlines())}
-    file.unlink()
+    """Make an attempt's lineage again, into a folder, and return the entities and names of its aspects."""
+    folder = place.root / f"again-{number}"
+    attempt(place, number, FileSink(folder))
+    written = [each for file in folder.iterdir() for each in json.loads(file.read_text())]
+    expected = {(each["entityUrn"], each["aspectName"]) for each in written}
+    shutil.rmtree(folder)
     return expected
 
 

@@ -200,7 +200,7 @@ def environment(folder: Path, url: str) -> dict[str, str]:
     """An Airflow of its own, with a migrated database."""
     connections = {
         "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
-        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "lineage.jsonl")},
+        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "lineage")},
         "datahub_rest": {"conn_type": "datahub-rest", "host": url},
     }
     made = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Other versions run in places of their own (scripts/matrix.py).
 DEMO = Path(os.environ.get("DEMO_FOLDER", ROOT / ".cache" / "demo"))
 LAKE = DEMO / "shop"
-SINK = DEMO / "lineage.jsonl"
+SINK = DEMO / "lineage"
 PAGE = DEMO / "lineage.html"
 LOG = DEMO / "airflow.log"
 SPARK_VENV = Path(os.environ.get("DEMO_SPARK_VENV", ROOT / ".venv-spark"))
@@ -35,7 +36,7 @@ def main() -> int:
             print(f"{needed} is missing: run `make setup`.", file=sys.stderr)
             return 1
     DEMO.mkdir(parents=True, exist_ok=True)
-    SINK.unlink(missing_ok=True)
+    shutil.rmtree(SINK, ignore_errors=True)
     PAGE.unlink(missing_ok=True)
     _say(started, f"Shop data: {ORDERS} orders of {CUSTOMERS} customers")
     _write_shop()

@@ -182,7 +182,7 @@ def _run(row: Row, only: str | None) -> dict[str, Any]:
     if only != "core" and not row.tests:
         demo = [str(python), str(ROOT / "scripts/demo.py")]
         steps["demo"] = _step(row, "demo", [demo], _demo_environment(row, spark))
-        if steps["demo"] == "passed" and not _has_lineage(MATRIX / f"{row.name}-demo" / "lineage.jsonl"):
+        if steps["demo"] == "passed" and not _has_lineage(MATRIX / f"{row.name}-demo" / "lineage"):
             steps["demo"] = "failed: edges are missing"
     return result
 
@@ -214,8 +214,7 @@ def _demo_environment(row: Row, spark: Path) -> dict[str, str]:
 def _has_lineage(sink: Path) -> bool:
     """Return whether both Spark jobs of the demo have inputs and outputs."""
     found = set()
-    for line in sink.read_text().splitlines():
-        proposal = json.loads(line)
+    for proposal in (one for path in sorted(sink.glob("*.json")) for one in json.loads(path.read_text())):
         if proposal["aspectName"] == "dataJobInputOutput" and "(spark," in proposal["entityUrn"]:
             edges = proposal["aspect"].get("json") or {}
             if isinstance(edges, dict) and edges.get("inputDatasetEdges") and edges.get("outputDatasetEdges"):

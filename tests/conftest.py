@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import json
 import os
 import shutil
@@ -34,13 +33,6 @@ os.environ |= {"AIRFLOW_HOME": _HOME, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 # What Airflow imports builds a grammar of internationalized URIs, which takes a second: nothing here checks one, and
 # jsonschema, which wants it, does without.
 sys.modules["rfc3987_syntax"] = ModuleType("rfc3987_syntax")
-
-# filelock, which DataHub's file emitter imports, has Python code run in the audit of every step of a process: also when
-# a thread's tracer of coverage is installed. Of two threads that begin at once, one would then fail: "Cannot install a
-# trace function while another trace function is being installed".
-with pytest.MonkeyPatch.context() as _patched:
-    _patched.setattr(sys, "addaudithook", lambda _: None)
-    importlib.import_module("filelock")
 
 # No test cuts the power, and nothing else shows what a disk has not written yet: tests write thousands of files.
 os.fsync = lambda fd: None  # noqa: ARG005 (the name of the real one's argument)

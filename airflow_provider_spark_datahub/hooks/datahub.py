@@ -96,7 +96,7 @@ class DatahubObjectStoreHook(_DatahubHook):
 
 
 class DatahubFileHook(_DatahubHook):
-    """Connection type ``datahub-file``: host = path of the file."""
+    """Connection type ``datahub-file``: host = path of the folder."""
 
     default_conn_name = "datahub_file_default"
     conn_type = "datahub-file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from airflow_provider_spark_datahub.task.job_events import JobEvents, packed_eve
 from airflow_provider_spark_datahub.task.recovery import RecoveryError
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at
-from tests.operators.tries import CORPUS, FakeSpark, operator_with_lineage, report_of, run_try
+from tests.delivery.samples import delivered_lines
+from tests.operators.tries import CORPUS, FakeSpark, operator_with_lineage, report_of
 from tests.task.test_recovery import GONE, begun
 
 CASE = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
@@ -55,8 +57,8 @@ def attacked(spark: FakeSpark, events: bytes) -> tuple[dict[str, Any], list[str]
     operator = operator_with_lineage(spark, lineage_timeout=20)
     report = report_of(operator)
     sink = Path(json.loads(os.environ["AIRFLOW_CONN_DATAHUB_FILE"])["host"])
-    lines = sink.read_text().splitlines()
-    sink.unlink()
+    lines = delivered_lines(sink)
+    shutil.rmtree(sink)
     return report, sorted(line for line in lines if "dataJobInputOutput" in line)
 
 
@@ -124,21 +126,6 @@ def test_an_attempt_that_cannot_be_converted_does_not_stop_others(
     assert (left.manifest.state, left.manifest.events) == ("unfinished", str(evil))
     with pytest.raises(RecoveryError, match="They stay in"):
         recover_entry(left, Deadline.after(60))
-
-
-def spark_edges(spark: FakeSpark, sink: Path) -> list[str]:
-    """Return the edges of an attempt that has all the time."""
-    spark.writes("a_csv_join_agg")
-    run_try(spark)
-    edges = spark_edges_in(sink)
-    assert edges
-    sink.unlink()
-    return edges
-
-
-def spark_edges_in(sink: Path) -> list[str]:
-    lines = sink.read_text().splitlines() if sink.exists() else []
-    return sorted(line for line in lines if "dataJobInputOutput" in line and "spark" in line)
 
 
 def test_a_drain_allows_more_time_for_a_large_file(tmp_path: Path) -> None:

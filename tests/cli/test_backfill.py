@@ -16,6 +16,7 @@ from typer.testing import Result
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import CORPUS
+from tests.delivery.samples import delivered_lines, delivered_text
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
     binary.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setenv("FAKE_SPARK_CALLS", str(tmp_path / "calls"))
-    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl")}
+    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
     events = tmp_path / "events"
     events.mkdir()
@@ -58,7 +59,7 @@ def test_an_archive_is_converted(backfill: Backfill, tmp_path: Path) -> None:
     assert "23 events of 1 run" in done.stderr
     assert "14 proposals in" in done.stderr
     assert len(list((tmp_path / "out/proposals").iterdir())) == 1
-    assert not (tmp_path / "sink.jsonl").exists()
+    assert not (tmp_path / "sink").exists()
 
 
 def test_the_summary_as_json(backfill: Backfill) -> None:
@@ -101,9 +102,9 @@ def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp
     first = backfill("--emit", "lineage_sink", "--rate", "0")
     assert first.exit_code == 0, first.stderr
     assert "14 proposals delivered, 0 rejected; complete: 1 of 1 part" in first.stderr
-    sent = (tmp_path / "sink.jsonl").read_text()
+    sent = delivered_text(tmp_path / "sink")
     assert backfill("--emit", "lineage_sink").exit_code == 0
-    assert (tmp_path / "sink.jsonl").read_text() == sent
+    assert delivered_text(tmp_path / "sink") == sent
     assert len(calls(tmp_path)) == 1
 
 
@@ -114,7 +115,7 @@ def test_a_dry_run_delivers_nothing_and_the_real_one_follows(backfill: Backfill,
     assert not (tmp_path / "out/proposals").exists()
     assert backfill("--emit", "lineage_sink").exit_code == 0
     assert [plan_of(call)["dry_run"] for call in calls(tmp_path)] == [True, False]
-    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 14
+    assert len(delivered_lines(tmp_path / "sink")) == 14
 
 
 def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_pa
     done = backfill("--set", "env=DEV", "--emit", "lineage_sink")
     assert done.exit_code == 2
     assert "holds the results of another backfill" in done.stderr
-    assert not (tmp_path / "sink.jsonl").exists()
+    assert not (tmp_path / "sink").exists()
 
 
 def test_since_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import JOB, run
 from tests.delivery.outboxes import key, put
+from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
@@ -26,7 +27,7 @@ from tests.oracles.strict import canonical_violations
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the place of a file sink, with a connection, a Spark and a jar, so that lineage can work."""
-    sink = tmp_path / "sink.jsonl"
+    sink = tmp_path / "sink"
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
     executable(tmp_path / "spark/bin/spark-submit")
@@ -53,7 +54,7 @@ def test_without_any_problem(sink: Path) -> None:
 def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     result = run("doctor", "--write")
     assert "✓ delivery: A probe, marked as removed, was stored" in result.stdout
-    (proposal,) = (json.loads(line) for line in sink.read_text().splitlines())
+    (proposal,) = (json.loads(line) for line in delivered_lines(sink))
     assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
 
 

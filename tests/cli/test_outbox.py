@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.task.submitted import SubmittedJob, Unfinish
 from tests.cases import cases
 from tests.cli.commands import run, run_apart
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import answering, serving
 
@@ -48,7 +49,7 @@ def running(folder: Path) -> UnfinishedAttempt:
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file that the connection ``lineage_sink`` writes."""
-    path = tmp_path / "sink.jsonl"
+    path = tmp_path / "sink"
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)}))
     return path
 
@@ -179,7 +180,7 @@ def test_each_next_step_of_pending_is_one_that_helps(
     run("emit", *outbox)
     assert "1 for lineage_sink: connection 'lineage_sink' cannot be used" in (missing := run("pending", *outbox).stderr)
     assert "airflow connections add lineage_sink --conn-type datahub-rest" in missing
-    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl")}
+    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
     step("1 for lineage_sink: ", "emit")
     assert run("pending", *outbox).exit_code == 0
@@ -187,7 +188,7 @@ def test_each_next_step_of_pending_is_one_that_helps(
     step("1 quarantined: ", "requeue")
     step("1 for lineage_sink: ", "emit")
     assert run("pending", *outbox).exit_code == 0
-    assert len((tmp_path / "sink.jsonl").read_text().splitlines()) == 2
+    assert len(delivered_lines(tmp_path / "sink")) == 2
 
 
 @pytest.mark.parametrize("command", ["pending", "emit"])
@@ -239,7 +240,7 @@ def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, outbox: tup
     result = run("emit", *outbox)
     assert result.stderr == "1 entry settled (1 proposal delivered, 0 rejected), 0 pending\n"
     assert (result.exit_code, result.stdout) == (0, "")
-    assert [json.loads(line) for line in sink.read_text().splitlines()] == [STATUS.to_obj()]
+    assert [json.loads(line) for line in delivered_lines(sink)] == [STATUS.to_obj()]
     assert run("pending", *outbox).exit_code == 0
 
 
@@ -282,7 +283,7 @@ def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) 
 def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     """Airflow warns of a secret that is too short to be masked, on standard output."""
     put(tmp_path)
-    connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl"), "extra": {"password": "all"}}
+    connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink"), "extra": {"password": "all"}}
     done = run_apart("emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)})
     assert json.loads(done.stdout)["delivered"] == 1
     assert "too short" in done.stderr
@@ -301,7 +302,7 @@ def test_emit_some(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None
     assert run("emit", *outbox, "--max-entries", "1").exit_code == 1
     assert run("emit", *outbox, "--max-seconds", "0").exit_code == 1
     assert len(waiting(tmp_path)) == 1
-    assert len(sink.read_text().splitlines()) == 2
+    assert len(delivered_lines(sink)) == 2
 
 
 def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

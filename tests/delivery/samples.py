@@ -1,12 +1,11 @@
-"""Proposals that GMS takes, and a process that appends some to a file."""
+"""Proposals that GMS takes, and what a file sink wrote."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.sinks import FileSink
 
 
 def job_urn(name: str) -> str:
@@ -32,9 +31,12 @@ def patch(name: str) -> Proposal:
     return Proposal("dataJob", job_urn(name), "dataJobInputOutput", [edge], "PATCH")
 
 
-def append_one_by_one(path: str, prefix: str, count: int) -> None:
-    """Make ``count`` deliveries of one proposal each; for a process of its own."""
-    for proposal in upserts(count, prefix):
-        delivery = FileSink(Path(path)).deliver([proposal], Deadline.after(60))
-        if delivery.delivered != 1:
-            raise RuntimeError(f"not appended: {delivery.problem}")
+def delivered_lines(folder: Path) -> list[str]:
+    """Return the proposals that a file sink wrote to its folder, as JSON, in the order of their deliveries."""
+    arrays = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return [json.dumps(proposal, ensure_ascii=False) for array in arrays for proposal in array]
+
+
+def delivered_text(folder: Path) -> str:
+    """Return these proposals as one text."""
+    return "\n".join(delivered_lines(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline, step_in_time
-from tests.patience import HANGS, join, not_outlasting, wait_until
+from tests.patience import HANGS, join, not_outlasting
 
 
 def test_a_deadline_counts_down_to_zero() -> None:
@@ -108,31 +107,6 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
         with pytest.raises(RuntimeError):
             run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
         assert calls == []
-
-
-@pytest.mark.slow
-@pytest.mark.no_cover
-def test_threads_that_begin_at_once_are_all_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage traces every thread. With Python code in the audit of a process, as filelock's, some would never run."""
-    importlib.import_module("datahub.emitter.synchronized_file_emitter")  # imports filelock
-    monkeypatch.setattr(threading, "_trace_hook", lambda *_: None)
-    ran: list[int] = []
-
-    def begin() -> None:
-        for number in range(100):
-            threading.Thread(target=ran.append, args=(number,)).start()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        beginning = [threading.Thread(target=begin) for _ in range(8)]
-        for thread in beginning:
-            thread.start()
-        for thread in beginning:
-            join(thread)
-    finally:
-        sys.setswitchinterval(interval)
-    wait_until(lambda: len(ran) == 800)
 
 
 def test_a_worker_ends_whose_caller_was_interrupted_before_it_gave_the_call(monkeypatch: pytest.MonkeyPatch) -> None:

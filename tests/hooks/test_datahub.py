@@ -74,7 +74,7 @@ def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: d
 
 def test_a_hook_opens_the_sink_of_its_connection(connection: Any, tmp_path: Path) -> None:
     connection("datahub_rest_default", conn_type="datahub-rest", host="http://gms:8080")
-    connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage.jsonl"))
+    connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage"))
     with datahub.DatahubRestHook().get_conn() as rest, datahub.DatahubFileHook("own_file").get_conn() as file:
         assert isinstance(rest, RestSink)
         assert isinstance(file, FileSink)

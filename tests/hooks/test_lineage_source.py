@@ -107,7 +107,7 @@ def test_reports_by_dag_run_task_and_time(database: Session) -> None:
 def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
     database: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = tmp_path / "sink.jsonl"
+    sink = tmp_path / "sink"
     connection = {"conn_type": "datahub-file", "host": str(sink)}
     monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps(connection))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))

@@ -40,7 +40,7 @@ def shown_by_the_api(extra: dict[str, Any]) -> str:
 
 def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what the checks of a connection with this extra say about its secrets."""
-    connection = {"conn_type": "datahub-file", "host": "/data/lineage.jsonl", "extra": extra}
+    connection = {"conn_type": "datahub-file", "host": "/data/lineage", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
     with DatahubFileHook("lineage").get_conn() as sink:
         results = check_sink("lineage", sink, Deadline.after(60))

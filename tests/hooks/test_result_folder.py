@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.hooks.storage import result_folder
 from tests.backfill.results import write_parts
 from tests.backfill.test_delivery import Receiver
 from tests.cli.commands import run
-from tests.delivery.samples import upserts
+from tests.delivery.samples import delivered_lines, upserts
 from tests.servers.s3 import S3
 
 SUMMARISED: dict[str, Any] = {
@@ -74,12 +74,10 @@ def test_the_command_delivers_from_there(location: str, tmp_path: Path, monkeypa
     plan = BackfillPlan(("/events",), location)
     (result_folder(location, "lake") / PLAN_FILE).write_bytes(plan.to_json().encode())
     (result_folder(location, "lake") / SUMMARY).write_bytes(json.dumps(SUMMARISED).encode())
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_SINK", json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink.jsonl")})
-    )
+    monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink")}))
     done = run("backfill", "/events", "--out", location, "--out-connection", "lake", "--emit", "sink", "--rate", "0")
     assert done.exit_code == 0, done.stderr
-    sent = [json.loads(line) for line in (tmp_path / "sink.jsonl").read_text().splitlines()]
+    sent = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
     assert sent == [one.to_obj() for part in PARTS for one in part]
 
 

@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub import operators
 from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillIncompleteError, BackfillLineageOperator
+from tests.delivery.samples import delivered_lines
 from tests.operators import tries
 
 pytestmark = pytest.mark.slow
@@ -68,7 +69,7 @@ def test_an_archive_is_converted_and_delivered(tmp_path: Path) -> None:
         "rejected": 0,
         "quarantined": 0,
     }
-    assert len((tmp_path / "sink/lineage.jsonl").read_text().splitlines()) == PROPOSALS
+    assert len(delivered_lines(tmp_path / "sink")) == PROPOSALS
 
 
 def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
 
 
 def test_the_next_attempt_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage.jsonl"}
+    sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage"}
     monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
     with pytest.raises(BackfillIncompleteError, match="complete: 0 of 1 part: "):
         execute(tmp_path, datahub_conn_id="broken")

@@ -31,6 +31,7 @@ from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_text
 from tests.operators.tries import FAKE_SPARK, SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
 
 OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
@@ -196,7 +197,7 @@ def test_a_branch_that_skips_other_tasks_has_succeeded(below: FakeSpark, tmp_pat
         operator.execute(context)
     assert len(below.runs) == 1
     assert context["ti"].xcoms["lineage_report"]["reason"] is None
-    delivered = (tmp_path / "sink/lineage.jsonl").read_text()
+    delivered = delivered_text(tmp_path / "sink")
     assert set(re.findall(r'"result": {"type": "(\w+)"', delivered)) == {"SUCCESS"}
     assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' in delivered
 

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.task.running import RunningAttempt
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import upserts
+from tests.delivery.samples import delivered_lines, delivered_text, upserts
 from tests.operators.tries import (
     CORPUS,
     START_MS,
@@ -55,7 +55,7 @@ def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path) -> None:
     put(tmp_path, "bank", task_id="count")
     result = execute()
     assert (result["settled"], result["delivered"], result["waiting"], result["problems"]) == (2, 4, 0, [])
-    assert len((tmp_path / "sink/lineage.jsonl").read_text().splitlines()) == 4
+    assert len(delivered_lines(tmp_path / "sink")) == 4
     assert waiting(tmp_path) == []
 
 
@@ -183,7 +183,7 @@ def test_a_later_task_of_the_dag_delivers_what_a_killed_last_attempt_left(
         key = AttemptKey("shop", "another", "killed", -1, 1)
         outbox.put(key, upserts(1), spark_succeeded=False, connection_id="datahub_file")
         waiting *= 2
-    sink = tmp_path / "sink/lineage.jsonl"
+    sink = tmp_path / "sink"
     spark.writes("b_multi_sql_hive")
     operator = operator_with_lineage(spark)
     with ThreadPoolExecutor(1) as other:
@@ -197,4 +197,4 @@ def test_a_later_task_of_the_dag_delivers_what_a_killed_last_attempt_left(
         done.result()
     assert [entry.manifest.key.task_id for entry in outbox.entries()] == ([] if delivered else waiting)
     assert events_file.exists() is not delivered
-    assert ("shop_killed_another" in sink.read_text()) is delivered
+    assert ("shop_killed_another" in delivered_text(sink)) is delivered

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
+from tests.delivery.samples import delivered_lines, delivered_text
 from tests.operators.tries import (
     FakeSpark,
     TaskState,
@@ -33,7 +34,7 @@ def state(request: pytest.FixtureRequest) -> TaskState | None:
 
 
 def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
-    lines = (tmp_path / "sink/lineage.jsonl").read_text().splitlines()
+    lines = delivered_lines(tmp_path / "sink")
     events = [one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]]
     found = [(one["status"], one.get("attempt"), one.get("result", {}).get("type")) for one in events]
     return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
@@ -69,7 +70,7 @@ def test_the_next_attempt_only_delivers(
     assert len(spark.runs) == 1
     assert (report["pending"], report["reason"]) == (0, None)
     assert run_events(tmp_path)[-1] == ("COMPLETE", 2, "SUCCESS")
-    assert "/lake/out/a/revenue_by_country" in (tmp_path / "sink/lineage.jsonl").read_text()
+    assert "/lake/out/a/revenue_by_country" in delivered_text(tmp_path / "sink")
     assert not (tmp_path / "outbox/pending").exists()
 
 

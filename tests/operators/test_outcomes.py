@@ -36,6 +36,7 @@ from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from airflow_provider_spark_datahub.task import EndedAttempt, LineageConfiguration, RunningAttempt, attempt
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
+from tests.delivery.samples import delivered_text
 from tests.operators import tries
 from tests.patience import HANGS
 
@@ -319,7 +320,7 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
     # Airflow's task runner knows nothing of the state, and calls the failure's listeners.
     runtime: Any = SimpleNamespace(task=operator, get_template_context=lambda: tries.context_of(operator, ti))
     dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
-    sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
+    sink = delivered_text(tmp_path / "sink")
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
     assert "REPLACE" not in sink
     assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' not in sink
@@ -334,7 +335,7 @@ def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(
     tries.execute(context["task"], context)
     resumed: Any = tries.operator_with_lineage(spark)
     resumed.done = Mock(side_effect=AirflowException("after the deferral") if fails else None)
-    context["task"], sent = resumed, (tmp_path / "sink" / "lineage.jsonl").read_text()
+    context["task"], sent = resumed, delivered_text(tmp_path / "sink")
     report = context["ti"].xcoms["lineage_report"]
 
     runtime: Any = SimpleNamespace(task=resumed, get_template_context=lambda: context)
@@ -345,7 +346,7 @@ def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(
     else:
         resumed.resume_execution("done", None, context)
         dag_run_listener.on_task_instance_success("running", runtime)
-    more = (tmp_path / "sink" / "lineage.jsonl").read_text().removeprefix(sent)
+    more = delivered_text(tmp_path / "sink").removeprefix(sent)
     expected = "FAILURE" if fails else "SUCCESS"
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', more)) == {expected}
     assert not re.search("dataProcessInstanceInput|dataProcessInstanceOutput|dataJobInputOutput", more)

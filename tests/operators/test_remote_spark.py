@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKuber
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_text
 from tests.operators.test_alterable_submit import configure_airflows_transport
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, report_of
 from tests.servers.livy import Livy, connection
@@ -117,7 +118,7 @@ def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark
     runtime: Any = SimpleNamespace(task=again, get_template_context=lambda: context)
     dag_run_listener.on_task_instance_failed("running", runtime, failure.value)
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
-    delivered = (tmp_path / "sink/lineage.jsonl").read_text()
+    delivered = delivered_text(tmp_path / "sink")
     assert "/lake/out/a/revenue_by_country" in delivered
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {"FAILURE"}
 
@@ -182,9 +183,7 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
     report = run(2).xcoms["lineage_report"]
     assert (len(kubernetes), report["events"], report["pending"], report["reason"]) == (1, 23, 0, None)
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
-    spark_run = re.findall(
-        r'"type": "(\w+)", "nativeResultType": "(?!airflow)', (tmp_path / "sink/lineage.jsonl").read_text()
-    )
+    spark_run = re.findall(r'"type": "(\w+)", "nativeResultType": "(?!airflow)', delivered_text(tmp_path / "sink"))
     assert set(spark_run) == {"SUCCESS"}
 
 

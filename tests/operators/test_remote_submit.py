@@ -44,7 +44,7 @@ def assert_lineage(folder: Path, report: Any, task_id: str, application: str) ->
     assert (report["pending"], report["reason"], report["warnings"]) == (0, None, [])
     (gap,) = report["gaps"]
     assert gap.startswith("no Spark event log: the driver runs on another machine")
-    catalogue = Catalogue.of_file(folder / "sink" / "lineage.jsonl")
+    catalogue = Catalogue.of_folder(folder / "sink")
     catalogue.assert_strict()
     orders, customers = (file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers"))
     written = file_dataset(folder / "orders")

@@ -15,6 +15,7 @@ from airflow.providers.apache.spark.operators import spark_submit as provider
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines
 from tests.operators.tries import CORPUS, FakeSpark, TaskState, run_try
 
 pytestmark = RECONNECTING
@@ -86,7 +87,7 @@ def test_an_attempt_that_reconnects_reads_what_the_driver_wrote(
     assert report["outputs"]
     assert list(outbox_at(tmp_path / "outbox").entries()) == [], "nothing is left of the first try"
     assert not list((tmp_path / "events").rglob("*.ndjson"))
-    lines = (tmp_path / "sink/lineage.jsonl").read_text().splitlines()
+    lines = delivered_lines(tmp_path / "sink")
     events = [one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]]
     assert [one["result"]["type"] for one in events if "result" in one and one.get("attempt")] == ["SUCCESS"]
 

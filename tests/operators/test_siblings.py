@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.conversion.builders import urn
+from tests.delivery.samples import delivered_lines
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
 from tests.oracles.stored import StoredEdges, stored_edges
@@ -45,7 +46,7 @@ def copy_task(
 
 
 def stored(tmp_path: Path) -> dict[str, StoredEdges]:
-    return stored_edges(json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines())
+    return stored_edges(json.loads(line) for line in delivered_lines(tmp_path / "sink"))
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     for job in (TASK_JOB.format("copy"), SPARK_COPY):
         assert found[job].inputs == datasets("in", range(3)), job
         assert found[job].outputs == datasets("out", range(3)), job
-    proposals = [json.loads(line) for line in (tmp_path / "sink/lineage.jsonl").read_text().splitlines()]
+    proposals = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
     of_task = {
         proposal["aspectName"]: proposal["aspect"]["json"]
         for proposal in proposals

@@ -115,7 +115,7 @@ def test_a_drop_in_submits_what_the_operator_submits_and_reads_events_and_log(
     assert [argument for argument in plain if argument not in with_lineage] == ["spark.extraListeners=com.example.Own"]
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (len(EVENTS.splitlines()), 0, None)
-    assert Catalogue.of_file(tmp_path / "sink" / "lineage.jsonl").have_both_sources == [True]
+    assert Catalogue.of_folder(tmp_path / "sink").have_both_sources == [True]
     assert getattr(operator, one.users) is one.arguments["spark_conf" if one.users == "_spark_conf" else "conf"]
 
 

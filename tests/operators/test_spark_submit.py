@@ -29,6 +29,7 @@ from tests.airflow_versions import DURABLE, redact
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines, delivered_text
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -233,10 +234,10 @@ def test_the_next_steps_in_the_log_deliver_the_lineage(
     (warning,) = (line for line in capsys.readouterr().out.splitlines() if "delivers it at once" in line)
     (variable,) = re.findall(r"or (AIRFLOW_CONN_\w+) on a host", warning)
     (emit,) = re.findall(r'"spark-datahub (emit [^"]+)" delivers it at once', warning)
-    sink = tmp_path / "found.jsonl"
+    sink = tmp_path / "found"
     monkeypatch.setenv(variable, json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
     assert run(*shlex.split(emit)).exit_code == 0
-    assert sink.read_text().count("dataJobInputOutput") == 2
+    assert delivered_text(sink).count("dataJobInputOutput") == 2
     spark.writes_nothing()
     report_of(operator_with_lineage(spark))
     (topic,) = re.findall(r'run "spark-datahub (help [^"]+)"', capsys.readouterr().out)
@@ -339,7 +340,7 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     assert 0 < seconds[0] <= HANGS
     assert not spark.is_running
     assert report["events"] > 0
-    sink = (tmp_path / "sink" / "lineage.jsonl").read_text()
+    sink = delivered_text(tmp_path / "sink")
     assert '"type": "FAILURE", "nativeResultType": "airflow"' in sink
     assert "UP_FOR_RETRY" not in sink
 
@@ -495,21 +496,21 @@ def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> 
 
 @pytest.mark.slow
 def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
-    sink = tmp_path / "sink" / "lineage.jsonl"
+    sink = tmp_path / "sink"
     operator = operator_with_lineage(spark, emit_periodically="1")
     context = context_of(operator)
     with ThreadPoolExecutor(1) as other:
         with spark.running():
             execution = other.submit(execute, operator, context)
             end = time.monotonic() + PATIENCE
-            while not (sink.exists() and "dataJobInputOutput" in sink.read_text()):
+            while "dataJobInputOutput" not in delivered_text(sink):
                 assert time.monotonic() < end, "nothing came while the job ran"
                 time.sleep(0.05)
             assert not execution.done()
         execution.result(20)
     changes = [
         (proposal["entityUrn"].split(",")[0].rpartition("(")[2], proposal["changeType"])
-        for proposal in map(json.loads, sink.read_text().splitlines())
+        for proposal in map(json.loads, delivered_lines(sink))
         if proposal["aspectName"] == "dataJobInputOutput"
     ]
     assert changes == [("airflow", "PATCH"), ("spark", "PATCH"), ("airflow", "UPSERT"), ("spark", "UPSERT")]

@@ -142,7 +142,7 @@ def configure_airflow(folder: Path, environment: Callable[[str, str], None]) -> 
     """Give Airflow connections, and the package's locations below a folder."""
     connections = {
         "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[1]"},
-        "DATAHUB_FILE": {"conn_type": "datahub-file", "host": str(folder / "sink" / "lineage.jsonl")},
+        "DATAHUB_FILE": {"conn_type": "datahub-file", "host": str(folder / "sink")},
     }
     for name, connection in connections.items():
         environment(f"AIRFLOW_CONN_{name}", json.dumps(connection))

@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.airflow_versions import DagSerialization
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import upserts
+from tests.delivery.samples import delivered_lines, delivered_text, upserts
 from tests.operators.tries import RUN_ID, START_MS, DagRun, killed_last_attempt
 
 # The DAG and the whole run are reported, since no task of the run may have been delivered.
@@ -60,9 +60,9 @@ def let_threads_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Connections ``one`` and ``two`` to files of the same name, and one to nowhere."""
+    """Connections ``one`` and ``two`` to folders of the same name, and one to nowhere."""
     for name in ("one", "two", "datahub_rest_default"):
-        connection = {"conn_type": "datahub-file", "host": str(tmp_path / f"{name}.jsonl")}
+        connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sinks" / name)}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
     return tmp_path
@@ -104,7 +104,7 @@ def end(dag: Any, *, succeeded: bool = True, **more: Any) -> None:
 
 def notified(folder: Path) -> list[str]:
     """Return the connections that were notified."""
-    return sorted(path.stem for path in folder.glob("*.jsonl"))
+    return sorted(path.name for path in folder.glob("sinks/*"))
 
 
 @pytest.mark.parametrize(("succeeded", "result"), [(True, "SUCCESS"), (False, "FAILURE")])
@@ -112,7 +112,7 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any
     with new_dag() as dag:
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
-    proposals = [json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines()]
+    proposals = [json.loads(line) for line in delivered_lines(sinks / "sinks/one")]
     flow = "urn:li:dataFlow:(airflow,shop,prod)"
     run = RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn
     assert {proposal["entityUrn"] for proposal in proposals} == {flow, run}
@@ -139,7 +139,7 @@ def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(
     end(seen(dag))
     assert notified(sinks) == connections
     for connection in connections:
-        lines = (sinks / f"{connection}.jsonl").read_text().splitlines()
+        lines = delivered_lines(sinks / "sinks" / connection)
         assert sorted(json.loads(line)["aspectName"] for line in lines) == END_OF_A_RUN
 
 
@@ -195,11 +195,12 @@ def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> 
 
 
 def test_an_undelivered_end_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (sinks / "one.jsonl").mkdir()
+    (sinks / "sinks").mkdir()
+    (sinks / "sinks/one").touch()
     end(dag_to("one"))
     (entry,) = outbox_at(sinks / "outbox").entries()
     assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", len(END_OF_A_RUN))
-    assert "of shop: Cannot write the file" in caplog.text
+    assert "of shop: Cannot write to the folder" in caplog.text
 
 
 def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -337,7 +338,7 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     left = {entry.manifest.key.run_id for entry in outbox.entries()}
     assert left == ({RUN_ID, "other"} if is_large else {"other"}), "an entry of another run is not touched"
     assert events_file.exists() is is_large
-    text = (sinks / "one.jsonl").read_text()
+    text = delivered_text(sinks / "sinks/one")
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
 
 
@@ -415,7 +416,7 @@ def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
     assert notified(sinks) == (["one"] if notifies else [])
     assert len(list(outbox.entries())) == 1, "the DAG run is not over"
     if notifies:
-        (event,) = (json.loads(line) for line in (sinks / "one.jsonl").read_text().splitlines())
+        (event,) = (json.loads(line) for line in delivered_lines(sinks / "sinks/one"))
         assert event["entityUrn"] == AirflowSite().task_run_urn("shop", "build", RUN_ID)
         end = event["aspect"]["json"]
         assert (end["status"], end["attempt"], end["result"]["type"]) == ("COMPLETE", 2, "SUCCESS")

@@ -33,6 +33,7 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at, proposals_in
+from tests.delivery.samples import delivered_text
 from tests.patience import join, wait_until
 from tests.servers.chromium import Chromium
 from tests.servers.loopback import LoopbackServer
@@ -350,7 +351,7 @@ def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source:
     sign_in(client, "user")
     assert "Deliver now" in client.get("run", params=RUN).text
     answer = press(client)
-    assert (answer.status_code, sink.read_text().count("dataJobInputOutput")) == (200, 1)
+    assert (answer.status_code, delivered_text(sink).count("dataJobInputOutput")) == (200, 1)
     assert answer.json()["message"].startswith("1 entry settled (1 proposal delivered")
     after = client.get("task", params=TASK).text
     assert "Deliver now" not in after
@@ -360,7 +361,7 @@ def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source:
 
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "sink.jsonl"
+    path = tmp_path / "sink"
     monkeypatch.setenv("AIRFLOW_CONN_SINK", f'{{"conn_type": "datahub-file", "host": "{path}"}}')
     return path
 

@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDat
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
 from tests.airflow_versions import DagSerialization, policies
+from tests.delivery.samples import delivered_lines
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
 from tests.operators.tries import FakeSpark, context_of, execute
 
@@ -208,7 +209,7 @@ def test_several_jobs_of_one_task_keep_each_others_edges(
     execute(operator, context := context_of(operator))
     assert [run.rpartition(" ")[2] for run in spark.runs] == ["1", "2"]
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
-    delivered = (tmp_path / "sink/lineage.jsonl").read_text().splitlines()
+    delivered = delivered_lines(tmp_path / "sink")
     task_job = '"urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),days)", "changeType": "UPSERT"'
     assert len([line for line in delivered if '"dataJobInputOutput"' in line and task_job in line]) == 1
 

@@ -62,12 +62,12 @@ def spark_home() -> Path:
 
 
 def sink_in(folder: Path) -> Path:
-    """Return the file of the connections of :func:`file_connection`."""
-    return folder / "lineage.jsonl"
+    """Return the folder of the connections of :func:`file_connection`."""
+    return folder / "lineage"
 
 
 def file_connection(folder: Path) -> Json:
-    """Return a connection to a file in a folder."""
+    """Return a connection that writes files below a folder."""
     return {"conn_type": "datahub-file", "host": str(sink_in(folder))}
 
 
@@ -89,7 +89,7 @@ class DagTest:
     @property
     def catalogue(self) -> Catalogue:
         """What its tasks delivered into :func:`sink_in` its folder."""
-        return Catalogue.of_file(sink_in(self.folder))
+        return Catalogue.of_folder(sink_in(self.folder))
 
     def dataset(self, path: str) -> str:
         """Return a dataset in its folder."""

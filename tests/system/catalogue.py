@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from datahub.emitter.mcp_builder import DatahubKey
 
+from tests.delivery.samples import delivered_lines
 from tests.oracles.strict import canonical_violations, violations
 
 Json = dict[str, Any]
@@ -71,9 +72,9 @@ class Catalogue:
         self.proposals = list(proposals)
 
     @classmethod
-    def of_file(cls, path: Path) -> Catalogue:
+    def of_folder(cls, path: Path) -> Catalogue:
         """Read what the file sink wrote."""
-        return cls(json.loads(line) for line in path.read_text().splitlines())
+        return cls(json.loads(line) for line in delivered_lines(path))
 
     def assert_strict(self) -> None:
         """Every proposal is what acryl-datahub would write and GMS would keep."""

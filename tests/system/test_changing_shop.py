@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
+from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.system.airflow_home import AirflowHome, DagTest, Json, sink_in
 
@@ -80,7 +81,7 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
     (tmp_path / "empty").mkdir()
     with GmsStandIn() as gms:
         for name in ("first", "second"):
-            lines = sink_in(tmp_path / name).read_text().splitlines()
+            lines = delivered_lines(sink_in(tmp_path / name))
             with RestSink(RestSettings(gms.url)) as sink:
                 assert (
                     sink.deliver([Proposal.from_obj(json.loads(line)) for line in lines], Deadline.after(60)).problem

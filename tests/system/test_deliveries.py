@@ -36,7 +36,7 @@ def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pyte
     connections = {
         "datahub_rest": {"conn_type": "datahub-rest", "host": gms.url, "password": TOKEN},
         "datahub_refused": {"conn_type": "datahub-rest", "host": f"http://127.0.0.1:{closed_port()}"},
-        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "sink/lineage.jsonl")},
+        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "sink")},
     }
     return airflow_home.dags_test(DAG, folder, connections)
 
@@ -49,7 +49,7 @@ def catalogue(delivered: DagTest, gms: GmsStandIn) -> Catalogue:  # noqa: ARG001
 @pytest.fixture
 def late(delivered: DagTest) -> Catalogue:
     """Return what the connection took that refused at first."""
-    return Catalogue.of_file(delivered.folder / "sink/lineage.jsonl")
+    return Catalogue.of_folder(delivered.folder / "sink")
 
 
 def test_rest_stores_every_proposal(delivered: DagTest, gms: GmsStandIn) -> None:

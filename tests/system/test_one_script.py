@@ -30,7 +30,7 @@ def test_dags_that_run_one_script_keep_each_others_edges(
         run = airflow_home.dags_test(dag_id, folder, connections, AIRFLOW__SPARK_DATAHUB__AUTO=policy)
         assert run.succeeded, run.output
 
-    catalogue = Catalogue.of_file(sink_in(tmp_path))
+    catalogue = Catalogue.of_folder(sink_in(tmp_path))
     catalogue.assert_strict()
     assert catalogue.have_both_sources == [True] * len(dag_ids)
     stored = stored_edges(catalogue.proposals)

@@ -28,7 +28,7 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
         home.until(lambda: bool(home.query("select 1 from dag_run where state = 'failed'")))
         ((run_id,),) = home.query("select run_id from dag_run")
         run = instance(DagRunKey(dag_id="orphaned", run_id=run_id))
-        home.until(lambda: sink.exists() and ("COMPLETE", None, "FAILURE") in Catalogue.of_file(sink).run_events(run))
+        home.until(lambda: ("COMPLETE", None, "FAILURE") in Catalogue.of_folder(sink).run_events(run))
         # A drain that comes too early.
         assert home.spark_datahub("emit", **home.environment)[0] == 0
         (events,) = (home.folder / "events").glob("*/*/*/*.ndjson")
@@ -36,7 +36,7 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
         go.touch()
         home.until(lambda: not RunningSubmit.find(str(events)))
         assert home.spark_datahub("emit", **home.environment)[0] == 0
-    catalogue = Catalogue.of_file(sink)
+    catalogue = Catalogue.of_folder(sink)
     (operations,) = catalogue.all(spark_job("orphaned", "killed"), "dataJobInputOutput", "PATCH")
     assert f"/inputDatasetEdges/{file_dataset(tmp_path / 'first.csv')}" in patched_paths(operations)
     assert f"/outputDatasetEdges/{file_dataset(tmp_path / 'first')}" in patched_paths(operations)

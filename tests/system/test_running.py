@@ -27,12 +27,7 @@ def wait_until(condition: Callable[[], object], run: Future[DagTest]) -> None:
 
 def patches(sink: Path) -> list[Any]:
     """Return the patches of the query's edges that have arrived."""
-    if not sink.exists():
-        return []
-    # The last line may still be written.
-    complete = sink.with_suffix(".complete")
-    complete.write_text(sink.read_text().rpartition("\n")[0])
-    return Catalogue.of_file(complete).all(QUERY, "dataJobInputOutput", "PATCH")
+    return Catalogue.of_folder(sink).all(QUERY, "dataJobInputOutput", "PATCH")
 
 
 def run_of_query(catalogue: Catalogue) -> set[str]:
@@ -51,7 +46,7 @@ def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: Airflo
         run = other.submit(airflow_home.dags_test, "running", tmp_path)
         try:
             wait_until(lambda: patches(sink), run)
-            running = Catalogue.of_file(sink.with_suffix(".complete"))
+            running = Catalogue.of_folder(sink)
             assert not run.done()
         finally:
             (tmp_path / "stop").touch()

@@ -61,7 +61,7 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     reached = [one for one in json.loads(impact)["reached"] if one["through"] == f"{WRITER}.export"]
     assert {(one["dag_id"], one["run_id"]) for one in reached} == last
     assert [extra["datahub_task_run"] for _, extra in events] == writers
-    catalogue = Catalogue.of_file(sink)
+    catalogue = Catalogue.of_folder(sink)
     catalogue.assert_strict()
     assert [result for *_, result in catalogue.run_events(writers[1])] == [None, "UP_FOR_RETRY", None, "SUCCESS"]
     for reader, writer in zip(readers, writers, strict=True):
@@ -69,4 +69,4 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
 
 
 def _has_ended(sink: Path, run: str) -> bool:
-    return ("COMPLETE", None, "SUCCESS") in Catalogue.of_file(sink).run_events(run)
+    return ("COMPLETE", None, "SUCCESS") in Catalogue.of_folder(sink).run_events(run)

@@ -55,7 +55,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
             **environment,
         )
         assert run.succeeded, run.output
-        return stored_edges(Catalogue.of_file(sink_in(tmp_path)).proposals)
+        return stored_edges(Catalogue.of_folder(sink_in(tmp_path)).proposals)
 
     def check(found: dict[str, StoredEdges], copied: range) -> None:
         for job in (task_job(DAG, "copy"), SPARK_JOB.format(f"{DAG}.copy")):
@@ -71,7 +71,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
     delivered = "airflow.spark_datahub.proposals.delivered:"
     assert sum(int(name.removeprefix(delivered)[:-2]) for name in counted if name.startswith(delivered)) > 0
 
-    catalogue = Catalogue.of_file(sink_in(tmp_path))
+    catalogue = Catalogue.of_folder(sink_in(tmp_path))
     catalogue.assert_strict()
     relationships = catalogue.one(catalogue.task_run(DAG, "last"), "dataProcessInstanceRelationships")
     # Airflow knows which indexes ran.

@@ -157,7 +157,7 @@ def test_a_job_on_a_standalone_cluster_has_lineage_if_its_events_are_shared(
         assert len(list(cluster.folder.glob("[ot][nw][eo]/events/**/*.ndjson"))) == 1
         return
     assert (report["reason"], report["pending"]) == (None, 0)
-    job = Catalogue.of_file(tmp_path / "sink/lineage.jsonl").one(
+    job = Catalogue.of_folder(tmp_path / "sink").one(
         spark_job("shop", "build", f"{mode}_{events}"), "dataJobInputOutput"
     )
     assert edges(job, "input") == {file_dataset(cluster.folder / "shared/orders.csv")}

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.running import RunningAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
 
 PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
@@ -45,7 +46,7 @@ class Try:
     run_id: str = RUN_ID
 
     def __post_init__(self) -> None:
-        self.sink_file = self.folder / "lineage.jsonl"
+        self.sink_folder = self.folder / "lineage"
         given = {
             "connection": "datahub_file",
             "settings": LineageSettings(),
@@ -56,11 +57,11 @@ class Try:
             "openlineage_jar": str(self.folder / "openlineage-spark_2.13-1.53.0.jar"),
             "capture": "listener",
         }
+        sink = None if self.sink_problem else self.sink or FileSink(self.sink_folder)
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
             TaskAttempt(DagRun(AirflowSite(), "shop", self.run_id), "build", self.number, start_ms=START_MS),
-            self.connections
-            or connections_to(None if self.sink_problem else self.sink or FileSink(self.sink_file), self.sink_problem),
+            self.connections or connections_to(sink, self.sink_problem),
         )
         self.running = RunningAttempt(self.lineage)
 
@@ -88,9 +89,8 @@ class Try:
 
     @property
     def delivered(self) -> list[dict[str, Any]]:
-        """Return the proposals in the sink's file; a line that is being written is left for the next reading."""
-        written = self.sink_file.read_text().rpartition("\n")[0] if self.sink_file.exists() else ""
-        return [json.loads(line) for line in written.splitlines()]
+        """Return the proposals that the sink got."""
+        return [json.loads(line) for line in delivered_lines(self.sink_folder)]
 
     def aspects(self, name: str, urn: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         """Return the delivered proposals of an aspect, without the first ``since`` proposals."""

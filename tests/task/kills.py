@@ -29,6 +29,7 @@ from airflow_provider_spark_datahub.task.options import Connections, LineageOpti
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
@@ -66,7 +67,7 @@ def lineage_of(folder: Path) -> AttemptLineage:
         openlineage_jar="",
     )
     task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
-    sink = FileSink(folder / "sink/lineage.jsonl")
+    sink = FileSink(folder / "sink")
     connections = Connections(lambda _: (sink, None), lambda location, limits: outbox_at(Path(location), limits))
     lineage = AttemptLineage(options, task_try, connections)
     events_file = folder / "events/shop/try1.ndjson"
@@ -87,7 +88,7 @@ def drain(folder: Path, armed: Callable[[], None]) -> None:
     armed()
     Drain(
         outbox_at(folder / "outbox"),
-        lambda _: (FileSink(folder / "sink/lineage.jsonl"), None),
+        lambda _: (FileSink(folder / "sink"), None),
         finish=lambda entry, followed: recover_entry(entry, Deadline.after(60.0), over=followed),
     ).run()
 
@@ -140,8 +141,7 @@ def _arm(signal_ready: int, at_step: int | None) -> None:
 def state_of(folder: Path) -> tuple[State, int]:
     """Return the state of a catalogue after all proposals of the sink, and the number of proposals."""
     state: State = {}
-    path = folder / "sink/lineage.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = delivered_lines(folder / "sink")
     for one in map(json.loads, lines):
         name = f"{one['entityUrn']} {one['aspectName']}"
         if one["changeType"] == "PATCH" or "RunEvent" in one["aspectName"]:

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Deadline
-from airflow_provider_spark_datahub.delivery.outbox import lease
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
-from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
 from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
+from airflow_provider_spark_datahub.task.recovery import recover_entry
 from tests.cases import cases
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
@@ -30,10 +28,10 @@ from tests.task.attempts import ENDED, FAILED, JOB, Try, entries, files_below
 
 def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> None:
     path = one.job_writes("a_csv_join_agg")
-    one.sink_file.mkdir()
+    one.sink_folder.touch()
     report = one.finish()
     assert (report.delivered, report.pending, report.stored) == (0, report.proposals, None)
-    assert f"Cannot write the file {one.sink_file}: Is a directory" in str(report.reason)
+    assert f"Cannot write to the folder {one.sink_folder}: Not a directory" in str(report.reason)
     assert not report.is_complete
     assert path.is_file()
     (entry,) = entries(tmp_path)
@@ -64,9 +62,9 @@ def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> Non
 def test_the_lineage_of_an_earlier_attempt_goes_first(tmp_path: Path) -> None:
     first, second = Try(tmp_path, 1), Try(tmp_path, 2)
     first.job_writes("c_fail_midway")
-    first.sink_file.mkdir()
+    first.sink_folder.touch()
     first.finish(replace(FAILED, result="UP_FOR_RETRY"))
-    first.sink_file.rmdir()
+    first.sink_folder.unlink()
 
     second.job_writes("a_csv_join_agg")
     report = second.finish()
@@ -94,65 +92,28 @@ def test_the_next_attempt_delivers_what_a_killed_one_left(tmp_path: Path) -> Non
 def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
     one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=4000)})
     path = one.job_writes("a_csv_join_agg")
-    one.sink_file.mkdir()
+    one.sink_folder.touch()
     report = one.finish()
     assert report.pending == report.proposals
     assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
     assert path.is_file()
 
-    one.sink_file.rmdir()
+    one.sink_folder.unlink()
     outbox = outbox_at(tmp_path / "outbox")
     drained = Drain(
         outbox,
-        lambda _: (FileSink(one.sink_file), None),
+        lambda _: (FileSink(one.sink_folder), None),
         finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
     ).run()
     assert (drained.settled, drained.delivered) == (1, report.proposals)
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_an_attempt_that_neither_outbox_nor_sink_takes_is_converted_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
-) -> None:
-    """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
-    undisturbed = Try(tmp_path / "undisturbed")
-    undisturbed.job_writes("a_csv_join_agg")
-    undisturbed.finish()
-    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
-    path = one.job_writes("a_csv_join_agg")
-    one.sink_file.mkdir()
-    if ended:
-        report = one.finish()
-        assert (report.delivered, report.pending) == (0, report.proposals)
-        assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
-        assert report.outbox_entry is not None
-    assert path.is_file()
-    assert entries(tmp_path) == []
-
-    one.sink_file.rmdir()
-    outbox = open_outbox(str(tmp_path / "outbox"))
-    assert len(outbox.names()) == ended  # before, the process may still be at work
-    if not ended:
-        monkeypatch.setattr(lease, "is_gone", lambda *_: True)
-        monkeypatch.setattr(lease, "process_start", lambda _: 1)
-    drained = Drain(
-        outbox,
-        lambda _: (FileSink(one.sink_file), None),
-        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0), over=True),
-        settled=remove_delivered_events,
-    ).run()
-    assert (drained.settled, drained.problems) == (1, {})
-    assert (one.delivered == undisturbed.delivered) == ended
-    assert files_below(tmp_path / "events") == []
-
-
 def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) -> None:
     first, second = Try(tmp_path, 1), Try(tmp_path, 2)
     first.job_writes("c_fail_midway")
-    first.sink_file.mkdir()
+    first.sink_folder.touch()
     first.finish(replace(FAILED, result="UP_FOR_RETRY"))
-    first.sink_file.rmdir()
+    first.sink_folder.unlink()
     second.inject()
     second.running.announce()
     assert second.attempts == [(1, "STARTED"), (1, "UP_FOR_RETRY"), (2, "STARTED")]
@@ -164,7 +125,7 @@ def test_raw_events_are_kept_without_secrets_beside_pending_proposals(tmp_path: 
     one = Try(tmp_path)
     secret = b'{"run": {"runId": "x"}, "password": "canary", "job": {"sql": "OPTIONS (url \'jdbc:x://u:canary@h/d\')"}}'
     one.job_writes((CORPUS / "a_csv_join_agg.ndjson").read_bytes() + secret + b"\n")
-    one.sink_file.mkdir()
+    one.sink_folder.touch()
     one.finish()
     (entry,) = entries(tmp_path)
     assert entry.manifest.events == entry.name.events
@@ -236,7 +197,7 @@ def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: 
     first = waiting_for(tmp_path, policy, 1)
     assert first.lineage.earlier.to_deliver(None) is None
     first.job_writes("a_csv_join_agg")
-    first.sink_file.mkdir()
+    first.sink_folder.touch()
     first.finish()
     second = waiting_for(tmp_path, policy, 2)
     assert second.lineage.earlier.to_deliver(None) is None  # nobody said that the task failed for it
@@ -245,7 +206,7 @@ def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: 
     assert waiting_for(tmp_path, "warn", 2).lineage.earlier.to_deliver(None) is None
     assert waiting_for(tmp_path, policy, 1).lineage.earlier.to_deliver(None) is None
 
-    first.sink_file.rmdir()
+    first.sink_folder.unlink()
     report = EndedAttempt(second.lineage, ENDED).deliver_only(SucceededAttempt(1, []))
     assert (report.pending, report.reason, report.jobs) == (0, None, [])
     assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
@@ -259,7 +220,7 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     """By then, the time for lineage is over: the server that took none of it used it up."""
     first = waiting_for(tmp_path, "retry", 1)
     first.job_writes("a_csv_join_agg")
-    first.sink_file.mkdir()
+    first.sink_folder.touch()
     first.finish()
     first.lineage.earlier._outbox.deadline = Deadline.after(0)
     sync = os.fsync

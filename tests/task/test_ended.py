@@ -29,6 +29,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.cases import cases
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
+from tests.delivery.samples import delivered_lines
 from tests.operators.tries import CORPUS, RUN_ID
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -96,7 +97,7 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
         "Converted to 1 job, 2 inputs, 1 output in ",
         "Made 29 proposals",
         "Entry finished, 29 items in ",
-        f"Delivered 29 of 29 items to the file {one.sink_file} in ",
+        f"Delivered 29 of 29 items to the folder {one.sink_folder} in ",
         "Entry settled, ",
         f"Removed {path}",
     ]
@@ -128,7 +129,7 @@ def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
         one = Try(tmp_path / name)
         one.job_writes("a_csv_join_agg")
         one.finish()
-        delivered.append(one.sink_file.read_bytes())
+        delivered.append(delivered_lines(one.sink_folder))
     assert delivered[0] == delivered[1]
 
 
@@ -238,7 +239,7 @@ def test_a_disk_that_hangs_at_the_end_does_not_outlast_the_budget(
     """The events stay: whoever finds an entry that is not converted needs them."""
     path = one.job_writes("a_csv_join_agg")
     if sink_is_down:
-        one.sink_file.mkdir()
+        one.sink_folder.touch()
     with hanging_disk(path, steps) if steps else hanging_disk(one.folder / "outbox"), not_outlasting(seconds):
         report = one.finish(replace(ENDED, seconds=seconds))
         assert path.is_file()
@@ -292,10 +293,10 @@ def test_an_entry_that_a_slow_disk_made_too_late_is_not_converted_again(
     assert "not in the outbox before the submit: " in one.lineage.report.warnings[0]
     wait_until(lambda: list((tmp_path / "outbox/pending").rglob("*.jsonl")))
     if drained:
-        one.sink_file.mkdir()
+        one.sink_folder.touch()
     assert one.finish().is_complete is not drained
     if drained:
-        one.sink_file.rmdir()
+        one.sink_folder.unlink()
         monkeypatch.setattr(submitted, "is_gone", lambda *_: True)
         drain(one, "FAILURE")
     assert one.results() == {"SUCCESS"}
@@ -490,7 +491,7 @@ def test_events_that_take_too_long_to_be_kept_twice_stay_in_their_file(
     one: Try, monkeypatch: pytest.MonkeyPatch, bytes_per_second: int
 ) -> None:
     monkeypatch.setattr(ended, "_RAW_BYTES_PER_SECOND", bytes_per_second)
-    one.sink_file.mkdir()
+    one.sink_folder.touch()
     path = one.job_writes("a_csv_join_agg")
     assert one.finish().pending
     assert path.is_file()

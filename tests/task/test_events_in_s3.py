@@ -44,9 +44,7 @@ def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
 
 
 def in_s3(folder: Path, **options: Any) -> Try:
-    connections = replace(
-        connections_to(FileSink(folder / "lineage.jsonl")), open_store=open_store, s3_endpoint=s3_endpoint
-    )
+    connections = replace(connections_to(FileSink(folder / "lineage")), open_store=open_store, s3_endpoint=s3_endpoint)
     given = {"events_store": f"s3://events@spark-events/{folder.name}", "openlineage_jar": "provided", **options}
     return Try(folder, options=given, connections=connections)
 

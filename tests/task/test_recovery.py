@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.recovery import drain, recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import key, outbox_at, proposals_in
+from tests.delivery.samples import delivered_lines
 from tests.task.attempts import Try
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
@@ -114,7 +115,7 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
     """Its end, which comes late, is not the state of the task run: the later attempt has ended before."""
     orphans = [RunningSubmit(1, 1, ())]
     monkeypatch.setattr(RunningSubmit, "find", lambda *_: orphans)
-    outbox, sink = outbox_at(tmp_path), FileSink(tmp_path / "lineage.jsonl")
+    outbox, sink = outbox_at(tmp_path), FileSink(tmp_path / "lineage")
     events = [tmp_path / "1.ndjson", tmp_path / "2.ndjson"]
     for file in events:
         file.write_bytes(EVENTS.read_bytes())
@@ -136,7 +137,7 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
     assert outbox.names() == []
     ends = [
         aspect["timestampMillis"]
-        for one in map(json.loads, (tmp_path / "lineage.jsonl").read_text().splitlines())
+        for one in map(json.loads, delivered_lines(tmp_path / "lineage"))
         if one["entityUrn"] == TRY.urn and (aspect := one["aspect"]["json"]).get("status") == "COMPLETE"
     ]
     assert len(ends) == 2

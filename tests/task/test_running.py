@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.task import EndedAttempt, LineageReport, job_events
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import Recording, outbox_at
+from tests.delivery.samples import delivered_text
 from tests.operators.tries import CORPUS
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -104,7 +105,7 @@ def test_the_announcement_says_that_the_attempt_runs(tmp_path: Path) -> None:
 def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
     one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
     one.running.announce()
-    assert not one.sink_file.exists()
+    assert not one.sink_folder.exists()
 
 
 # -- while the job runs
@@ -215,7 +216,7 @@ def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[J
     one = job(folder, **options)
     with followed(one) as running:
         running.writes(events[:first_lines])
-        wait_until(lambda: "orders_new" in one.sink_file.read_text() if one.sink_file.exists() else False)
+        wait_until(lambda: "orders_new" in delivered_text(one.sink_folder))
         time.sleep(PERIOD * 3)
         running.writes(events[first_lines:])
         report = one.finish(FAILED)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, SetupError
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
@@ -19,6 +20,17 @@ log = logging.getLogger(__name__)
 
 _UNREACHABLE_SECONDS = 1.0
 """Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
+
+
+ARRAY_END = b"\n]\n"
+"""Last bytes of every :func:`json_array`."""
+
+
+def json_array(proposals: Iterable[Proposal]) -> bytes:
+    """Return proposals as the JSON array that ``datahub ingest``'s file source reads, one a line."""
+    # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
+    lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
+    return b"[\n" + b",\n".join(lines) + ARRAY_END
 
 
 class BatchClient(Protocol):

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
+from airflow_provider_spark_datahub.delivery.sinks.batches import ARRAY_END, BatchSink, json_array
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 _WANTED = "The connection's host must be the URI of a bucket, with a prefix or without: e.g. s3://bucket/lineage."
 _NEVER_WRITTEN = "spark-datahub-doctor"
-_END = b"\n]\n"
 
 
 class ObjectStoreSink(BatchSink):
@@ -110,9 +109,7 @@ class _ObjectWriter:
         self._deadline = deadline
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
-        # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
-        lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
-        content = b"[\n" + b",\n".join(lines) + _END
+        content = json_array(proposals)
         name = _object_name(proposals, content)
         # A new deadline object for each attempt: if one request hangs, the next may still be answered.
         self._storage.deadline = replace(self._deadline)
@@ -128,7 +125,7 @@ class _ObjectWriter:
     def _holds(self, name: str, content: bytes) -> bool:
         """Return whether the end of an object can be read: a proxy or a wrong server may answer 200 to anything."""
         try:
-            return self._storage.read_range(name, len(content) - len(_END), len(content)) == _END
+            return self._storage.read_range(name, len(content) - len(ARRAY_END), len(content)) == ARRAY_END
         except PermissionError:
             return True  # keys that may only write
         except FileNotFoundError:
