@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -15,8 +13,6 @@ from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
-    RepeatedProposal,
-    SharedObject,
     audit_stamp,
     platform_instance,
     pointer_part,
@@ -24,13 +20,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
-from airflow_provider_spark_datahub.conversion.runs.lineage import (
-    JobDataset,
-    Lineage,
-    LineageProposals,
-    Operation,
-    RepeatedEdges,
-)
+from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
@@ -39,38 +29,30 @@ _TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     """Return the proposals of a job, its flow, its run and its datasets."""
-    lineage, urn, run_urn, time_ms = job.lineage, job.job_urn, job.run_urn, job.run.end_ms
-    made, patch = _of_lineage(job, settings), job.patch_edges or job.is_shared
-    repeated = made.repeated if urn.isascii() and run_urn.isascii() else None
+    lineage, urn, run_urn = job.lineage, job.job_urn, job.run_urn
+    datasets = (*lineage.inputs.items(), *lineage.outputs.items())
     return [
         *_flow(job.definition, settings),
         *_job(job.definition, urn, lineage.statements),
-        *_classification(job.definition, settings, time_ms),
-        *made.datasets,
+        *_classification(job.definition, settings, job.run.end_ms),
+        *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
-        *(_job_edges(job, urn, time_ms, patch=patch) if patch or not repeated else (repeated.edges.of(urn, time_ms),)),
-        *((repeated.reads.of(run_urn), repeated.writes.of(run_urn)) if repeated else _run_datasets(run_urn, lineage)),
+        *_job_edges(job, urn, patch=job.patch_edges or job.is_shared),
+        Proposal(KIND, run_urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
+        Proposal(KIND, run_urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
         *_run(job, urn, run_urn),
     ]
 
 
 def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
-    flow, properties = job.flow, job.flow_properties
-    make_info = _remembered_flow_info if type(properties) is SharedObject else _flow_info
-    proposals = [make_info(flow.urn, flow.flow_id, properties, job.description), status("dataFlow", flow.urn)]
+    flow = job.flow
+    info: dict[str, Any] = {"customProperties": job.flow_properties, "name": flow.flow_id}
+    if job.description:
+        info["description"] = job.description
+    proposals = [Proposal("dataFlow", flow.urn, "dataFlowInfo", info), status("dataFlow", flow.urn)]
     if settings.platform_instance:
         proposals.append(platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance))
     return proposals
-
-
-def _flow_info(urn: str, name: str, properties: Mapping[str, str], description: str | None) -> Proposal:
-    info: dict[str, Any] = {"customProperties": properties, "name": name}
-    if description:
-        info["description"] = description
-    return Proposal.encoded("dataFlow", urn, "dataFlowInfo", info)
-
-
-_remembered_flow_info = lru_cache(maxsize=256)(_flow_info)
 
 
 def _job(job: JobDefinition, urn: str, statements: Mapping[str, str]) -> list[Proposal]:
@@ -111,50 +93,21 @@ def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
 
-def _of_lineage(job: JobLineage, settings: LineageSettings) -> LineageProposals:
-    lineage, upstream_jobs = job.lineage, job.definition.upstream_jobs
-    made = lineage.made
-    if made is None or made.settings is not settings or made.upstream_jobs != upstream_jobs:
-        datasets = (*lineage.inputs.items(), *lineage.outputs.items())
-        made = lineage.made = LineageProposals(settings, upstream_jobs, tuple(_of_datasets(datasets, settings)))
-    elif made.repeated is None:
-        own = *_job_edges(job, "", None, patch=False), *_run_datasets("", lineage)
-        with suppress(UnicodeEncodeError):
-            made.repeated = RepeatedEdges(*map(RepeatedProposal, own))
-    return made
-
-
-def _run_datasets(urn: str, lineage: Lineage) -> tuple[Proposal, Proposal]:
-    return (
-        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
-        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
-    )
-
-
 def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings) -> list[Proposal]:
     proposals: list[Proposal] = []
     for urn, dataset in in_time(datasets):
         if settings.datasets in ("keys", "schemas"):
             proposals += _materialized(dataset.name)
-        if (schema := dataset.schema) is not None:
-            make_schema = _remembered_schema if type(schema) is SharedObject else _schema
-            proposals.append(make_schema(urn, schema))
+        if dataset.schema is not None:
+            proposals.append(Proposal("dataset", urn, "schemaMetadata", dataset.schema))
         if dataset.metadata is not NO_METADATA:
             proposals += dataset.metadata.proposals(urn)
     return proposals
 
 
-@lru_cache(maxsize=1024)
 def _materialized(name: DatasetName) -> tuple[Proposal, Proposal]:
     key = {"platform": urns.platform_urn(name.platform), "name": urns.encode(name.full_name), "origin": name.env}
-    return Proposal.encoded("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
-
-
-def _schema(urn: str, aspect: Mapping[str, Any]) -> Proposal:
-    return Proposal.encoded("dataset", urn, "schemaMetadata", aspect)
-
-
-_remembered_schema = lru_cache(maxsize=64)(_schema)
+    return Proposal("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
 
 
 def _operation(operation: Operation) -> Proposal:
@@ -182,14 +135,14 @@ def _operation(operation: Operation) -> Proposal:
         return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
-def _job_edges(job: JobLineage, urn: str, time_ms: int | None, *, patch: bool) -> list[Proposal]:
+def _job_edges(job: JobLineage, urn: str, *, patch: bool) -> list[Proposal]:
     return input_output(
         urn,
         inputs={urn: dataset.edge_properties for urn, dataset in job.lineage.inputs.items()},
         outputs={urn: dataset.edge_properties for urn, dataset in job.lineage.outputs.items()},
         upstream_jobs=list(job.definition.upstream_jobs),
         fine_grained=job.lineage.fine_grained,
-        time_ms=time_ms,
+        time_ms=job.run.end_ms,
         patch=patch,
     )
 
@@ -313,13 +266,12 @@ def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
     return proposals + _run_events(run, urn, lineage.partitions)
 
 
-@lru_cache(maxsize=512)
 def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tuple[str, ...]) -> Proposal:
     aspect: dict[str, Any] = {"parentTemplate": job_urn}
     if parent:
         aspect["parentInstance"] = parent
     aspect["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in upstream_runs]
-    return Proposal.encoded(KIND, urn, "dataProcessInstanceRelationships", aspect)
+    return Proposal(KIND, urn, "dataProcessInstanceRelationships", aspect)
 
 
 def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:

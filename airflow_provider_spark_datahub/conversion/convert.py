@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +21,8 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
     JobLineage,
     RunResult,
-    SingleEvents,
     coalesce,
+    job_of_event,
 )
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
@@ -129,7 +129,6 @@ class Converter:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._fold = Fold(settings)
-        self._single = SingleEvents(settings)
         self._jobs: list[JobLineage] = []
         self._sessions: HiveSessions | None = None
         self._latest_ms: int | None = None
@@ -166,7 +165,7 @@ class Converter:
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:
-                self._jobs.append(self._single.job(parsed))
+                self._jobs.append(job_of_event(parsed, self._settings))
         except EventError as error:
             self.conversion.diagnostics.reject(error)
             return error
@@ -377,7 +376,7 @@ def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal
 def convert_single(event: object, settings: LineageSettings) -> Conversion:
     """Convert one event like :func:`convert_run_event`, and return its diagnostics as well."""
     parsed = RunEvent.parse(event)
-    job = _single_events(settings).job(parsed)
+    job = job_of_event(parsed, settings)
     sessions: list[HiveSession] = []
     if parsed.is_of_hive:
         observed = _hive_sessions(settings)
@@ -385,6 +384,3 @@ def convert_single(event: object, settings: LineageSettings) -> Conversion:
         sessions = observed.sessions()
         _attach_to_session(job, sessions, observed)
     return Conversion([job], 1, sessions, job.diagnostics)
-
-
-_single_events = lru_cache(maxsize=4)(SingleEvents)

@@ -128,13 +128,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         return cls(line.entity_type, line.entity_urn, line.aspect_name, content, change_type)
 
 
-class SharedObject(dict[str, Any]):
-    """JSON object that never changes, for proposals to share and as a key of caches, where it equals only itself."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
 @lru_cache(maxsize=4096)
 def pointer_part(text: str) -> str:
     """Escape a part of the path in a patch operation, which is a JSON pointer (RFC 6901)."""
@@ -159,30 +152,6 @@ def _line(proposal: Proposal) -> _Line:
     return _Line(proposal.entity_type, proposal.entity_urn, proposal.change_type, proposal.aspect_name, stored)
 
 
-class RepeatedProposal:
-    """Template of ``UPSERT`` proposals whose aspects differ in nothing but their times.
-
-    :param model: the proposal with an empty URN and with 0 as each ``time`` (as in audit stamps). No other value of
-        the aspect has this key.
-    :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
-    """
-
-    __slots__ = ("_begin", "_ends", "_kind")
-
-    def __init__(self, model: Proposal) -> None:
-        self._kind = model.entity_type, model.aspect_name
-        self._begin, _, rest = (model.line or _encode(_line(model))).partition(b'""')
-        # No text of the aspect can match: in a text, JSON escapes the quotes.
-        self._ends = rest.split(_TIME % 0)
-
-    def of(self, urn: str, time_ms: int | None = None) -> Proposal:
-        """Return the proposal for an entity. :param urn: in ASCII."""
-        line = b"".join((self._begin, _encode(urn), (_TIME % (time_ms or 0)).join(self._ends)))
-        entity_type, aspect_name = self._kind
-        return Proposal(entity_type, urn, aspect_name, None, line=line)
-
-
-_TIME = b'"time":%d'
 _ASPECT, _ASPECT_END = b'"aspect":{"json":', b"}}"
 
 

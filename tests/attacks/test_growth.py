@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
+from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, _Layer
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use, changes_since
-from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -120,7 +119,7 @@ def micro_batches(many: int) -> Callable[[], object]:
             index,
             inputs=[path("static/a.csv"), path(f"s/{index}.csv")],
             details=RunDetails(run_type="STREAMING"),
-            properties={PropertyLayers((SharedObject({"jobGroup": "query"}),), ()): 0},
+            properties={PropertyLayers((_Layer({"jobGroup": "query"}),), ()): 0},
         )
         for index in range(many)
     ]

@@ -11,7 +11,6 @@ from datahub.metadata.schema_classes import AuditStampClass, EdgeClass, FineGrai
 from datahub.specific.datajob import DataJobPatchBuilder
 
 from airflow_provider_spark_datahub.conversion import Ending, Proposal, ProposalFormatError, json_lines
-from airflow_provider_spark_datahub.conversion.proposals import RepeatedProposal, SharedObject
 from tests.cases import cases
 from tests.conversion.builders import (
     APP,
@@ -296,21 +295,6 @@ def test_many_proposals_are_written_as_lines(text: str) -> None:
     assert json_lines([]) == b""
 
 
-@pytest.mark.parametrize("text", ["plain", "größe\n", 'as in an aspect: "time":0', '{"time":0}', '""'])
-def test_a_repeated_proposal_changes_only_its_time(text: str) -> None:
-    def aspect(time_ms: int) -> dict[str, Any]:
-        stamp = {"time": time_ms, "actor": text}
-        return {"": "", "edges": [{"destinationUrn": text, "lastModified": stamp}, {"lastModified": stamp}], text: "0"}
-
-    repeated = RepeatedProposal(Proposal("dataJob", "", "dataJobInputOutput", aspect(0)))
-    for job, time_ms in (("urn:li:dataJob:a", 0), ('urn:li:dataJob:"time":0', 1_795_000_000_000)):
-        whole, again = Proposal("dataJob", job, "dataJobInputOutput", aspect(time_ms)), repeated.of(job, time_ms)
-        assert json_lines([again]) == json_lines([whole])
-        assert again == whole
-        assert again.aspect == whole.aspect
-        assert again.value == whole.value
-
-
 @cases("proposals")
 def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
@@ -339,11 +323,3 @@ def test_a_cached_proposal_equals_a_new_one() -> None:
     assert remembered != Proposal.encoded("dataset", DATASET, "status", {"removed": True})
     assert UPSERT != PATCH
     assert UPSERT.to_obj() != UPSERT
-
-
-def test_shared_objects_are_keys_by_identity_and_equal_by_content() -> None:
-    content = {"name": "größe"}
-    one, other = SharedObject(content), SharedObject(content)
-    assert one == other == content
-    assert {one: 1}[one] == 1
-    assert other not in {one: 1}

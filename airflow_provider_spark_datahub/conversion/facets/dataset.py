@@ -31,7 +31,6 @@ from airflow_provider_spark_datahub.conversion.events import (
 )
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
-    SharedObject,
     added_owners,
     added_tags,
     audit_stamp,
@@ -153,9 +152,7 @@ def field_names(facet: bytes | None) -> tuple[str, ...]:
     return tuple(name for field in as_objects(fields) if (name := as_text(field.get("name"))))
 
 
-# The events of a job repeat the schemas of its datasets byte by byte.
-@lru_cache(maxsize=64)
-def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = False) -> SharedObject | None:
+def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = False) -> dict[str, Any] | None:
     """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields.
 
     :param facet: the ``schema`` facet as compressed text.
@@ -172,16 +169,16 @@ def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = Fa
             if with_descriptions and (description := as_text(source.get("description")).strip()):
                 schema_field["description"] = description
             unique.setdefault(schema_field["fieldPath"], schema_field)
-    return SharedObject(
-        schemaName="",
-        platform=platform,
-        version=1,
-        created=unknown,
-        lastModified=unknown,
-        hash="",
-        platformSchema={"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
-        fields=list(unique.values()),
-    )
+    return {
+        "schemaName": "",
+        "platform": platform,
+        "version": 1,
+        "created": unknown,
+        "lastModified": unknown,
+        "hash": "",
+        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
+        "fields": list(unique.values()),
+    }
 
 
 def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:

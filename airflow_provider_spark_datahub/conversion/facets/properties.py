@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_objects,
     as_text,
 )
-from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.redaction import redact, redact_text
 
 HIVE_SESSION = "hive_session"
@@ -37,14 +36,21 @@ _APPLICATION_KEYS = {"applicationId": "appId", "userName": "sparkUser", "applica
 _APPLICATION_FACET = "spark_applicationDetails"
 
 
+class _Layer(dict[str, str]):
+    """Properties of one facet, which never change. As a key, a layer equals only itself."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
     """Properties of a job and of its flow, one layer per facet. If two layers have the same key, the later one counts.
 
     Facets with the same text are the same layer object, so most queries of an application have equal layers.
     """
 
-    job: tuple[SharedObject, ...]
-    flow: tuple[SharedObject, ...]
+    job: tuple[_Layer, ...]
+    flow: tuple[_Layer, ...]
 
     @staticmethod
     def of(event: RunEvent, *, spark_plan: bool = False) -> PropertyLayers:
@@ -78,13 +84,13 @@ def _layers(facets: Facets) -> PropertyLayers:
     shared = [_layer(name, facets.text(name), pattern) for name in _SHARED if name in facets]
     job, flow = list(shared), list(shared)
     if "airflow" in facets:
-        job.append(SharedObject(_flattened(as_object(facets["airflow"].get("task")), pattern)))
-        flow.append(SharedObject(_flattened(as_object(facets["airflow"].get("dag")), pattern)))
+        job.append(_Layer(_flattened(as_object(facets["airflow"].get("task")), pattern)))
+        flow.append(_Layer(_flattened(as_object(facets["airflow"].get("dag")), pattern)))
     if "unknownSourceAttribute" in facets:
         items = as_objects(facets["unknownSourceAttribute"].get("unknownItems"))
-        job += [SharedObject(_flattened(item, pattern)) for item in items]
+        job += [_Layer(_flattened(item, pattern)) for item in items]
     if HIVE_SESSION in facets:
-        job.append(SharedObject(hive_session_properties(facets[HIVE_SESSION])))
+        job.append(_Layer(hive_session_properties(facets[HIVE_SESSION])))
     if _APPLICATION_FACET in facets:
         flow.append(_layer(_APPLICATION_FACET, facets.text(_APPLICATION_FACET), pattern))
     return PropertyLayers(tuple(job), tuple(flow))
@@ -96,12 +102,12 @@ def _layers_with_plan(facets: Facets) -> PropertyLayers:
     if not plan:
         return layers
     text = json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
-    return PropertyLayers(layers.job, (*layers.flow, SharedObject({"spark.logicalPlan": text})))
+    return PropertyLayers(layers.job, (*layers.flow, _Layer({"spark.logicalPlan": text})))
 
 
 @lru_cache(maxsize=512)
-def _layer(name: str, facet: bytes, pattern: str) -> SharedObject:
-    return SharedObject(_LAYERS[name](as_object(facet), pattern))
+def _layer(name: str, facet: bytes, pattern: str) -> _Layer:
+    return _Layer(_LAYERS[name](as_object(facet), pattern))
 
 
 def _named(*keys: str, **names: str) -> Callable[[JsonObject, str], dict[str, str]]:

@@ -6,13 +6,11 @@ See the conversion rules, section 7.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
-from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
@@ -29,10 +27,9 @@ from airflow_provider_spark_datahub.conversion.events import (
 )
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, merged_layers
 from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
-from airflow_provider_spark_datahub.conversion.proposals import SharedObject
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, lineage_key, operations_of
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, operations_of
 from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
@@ -209,32 +206,19 @@ class CoalescedJob:
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations, uses=uses)
 
     def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:
-        """Return the lineage, and diagnostics of this job. The next run of the job mostly has the same lineage."""
-        application, settings, in_flight = self._application, self._settings, self._in_flight()
-
-        def read() -> tuple[Lineage, Diagnostics]:
-            made = Diagnostics()
-            succeeded = self._result is not None and self._result.type == "SUCCESS"
-            lineage = Lineage.of(
-                application.runs,
-                namer,
-                settings,
-                made,
-                in_flight=in_flight,
-                succeeded=succeeded,
-                with_gaps=True,
-                planned=application.planned[""] if application.planned is not None else None,
-            )
-            return lineage, made
-
-        remembered, key = _lineages(settings), None
-        if remembered.is_repeated(tuple([run.job_name for run in application.runs])):
-            key = lineage_key(application, namer, settings, in_flight)
-        lineage, known = remembered.get(key, read, key[0]) if key is not None else read()
-        # The remembered diagnostics belong to other jobs, too.
+        """Return the lineage, and diagnostics of this job."""
+        application = self._application
         diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
-        diagnostics.merge(known)
-        diagnostics.unusable_datasets = namer.unusable
+        lineage = Lineage.of(
+            application.runs,
+            namer,
+            self._settings,
+            diagnostics,
+            in_flight=self._in_flight(),
+            succeeded=self._result is not None and self._result.type == "SUCCESS",
+            with_gaps=True,
+            planned=application.planned[""] if application.planned is not None else None,
+        )
         return lineage, diagnostics
 
     def _in_flight(self) -> frozenset[str]:
@@ -349,159 +333,62 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
 
 
 _Properties = tuple[dict[str, str], dict[str, int]]
-REMEMBERED, REMEMBERED_EDGES = 256, 4096
-"""How many lineages are remembered, and how many datasets and column edges they and their keys may have together."""
-
-_SEEN = 4096
 
 
-class _RememberedLineages:
-    """Cache of the latest lineages with their diagnostics. A caller must not change what the cache returns."""
+def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
+    """Return the job that a single event describes.
 
-    def __init__(self) -> None:
-        self._lineages: dict[Hashable, tuple[Lineage, Diagnostics]] = {}
-        self._size = 0
-        self._seen: set[int] = set()
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._lineages)
-
-    def is_repeated(self, names: Hashable) -> bool:
-        """Return whether these names may have been seen before. A lineage that comes only once needs no key."""
-        seen = hash(names)
-        if seen in self._seen:
-            return True
-        if len(self._seen) >= _SEEN:
-            self._seen.clear()
-        self._seen.add(seen)
-        return False
-
-    def get(
-        self, key: Hashable, read: Callable[[], tuple[Lineage, Diagnostics]], size: int = 0
-    ) -> tuple[Lineage, Diagnostics]:
-        """Return the lineage of a key, and read it if it is not known.
-
-        :param size: of the key, in datasets and column edges.
-        """
-        known = self._lineages.get(key)
-        if known is None:
-            known = read()
-            lineage = known[0]
-            if len(self._lineages) >= REMEMBERED or self._size >= REMEMBERED_EDGES:
-                self._lineages.clear()
-                self._size = 0
-            self._lineages[key] = known
-            self._size += size + len(lineage.fine_grained) + len(lineage.inputs) + len(lineage.outputs)
-        return known
+    :raises EventError: if the platform that ran the job is unknown.
+    """
+    app_name, session_name = event.names.application
+    flow = FlowIdentity.of(event, settings, app_name or session_name)
+    job_id, job_name = job_id_and_name(event, settings)
+    diagnostics, texts = Diagnostics(), event.job.texts
+    limit = TextLimit(settings.max_string_length, diagnostics.truncations)
+    layers = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan)
+    lineage, operations = _edges_of_event(event, settings, diagnostics)
+    details = RunDetails.of(event) or NO_DETAILS
+    definition = JobDefinition(
+        flow=flow,
+        id=job_id,
+        name=job_name,
+        flow_properties=limit.properties(_without_times(layers.flow, _FLOW_TIMES)),
+        properties=limit.properties(_without_times(layers.job, JOB_TIMES)),
+        description=limit.text(texts.description) if texts.description else None,
+        owners=tuple(dict.fromkeys(texts.owner_names)),
+        tags=settings.tags or event.airflow_tags,
+        created_ms=event.time_ms,
+        upstream_jobs=settings.upstream_jobs,
+    )
+    run = JobRun(
+        id=event.run_id,
+        start_ms=event.time_ms,
+        end_ms=event.time_ms,
+        result=_RESULTS.get(event.type),
+        started=event.type in ("START", "RUNNING"),
+        details=replace(details, properties=limit.properties(details.properties)),
+        parent_urn=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
+        is_application=event.job_type == APPLICATION,
+    )
+    patch_edges = settings.use_patch or event.type in FAILED_TYPES
+    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations)
 
 
-@lru_cache(maxsize=4)
-def _lineages(_: LineageSettings) -> _RememberedLineages:
-    """Return the lineages of jobs by settings."""
-    return _RememberedLineages()
+def _without_times(layers: Sequence[Mapping[str, str]], times: tuple[str, str]) -> dict[str, str]:
+    """Return the properties of a job or a flow, without the times of a whole application."""
+    return {name: value for name, value in merged_layers([layers]).items() if name not in times}
 
 
-class SingleEvents:
-    """Converter of single events. It remembers the latest lineages, as the events of a run repeat their datasets."""
-
-    def __init__(self, settings: LineageSettings) -> None:
-        self._settings = settings
-        self._upstream_jobs = settings.upstream_jobs
-        self._remembered = _RememberedLineages()
-
-    def job(self, event: RunEvent) -> JobLineage:
-        """Return the job of the event.
-
-        :raises EventError: if the platform that ran the job is unknown.
-        """
-        settings = self._settings
-        app_name, session_name = event.names.application
-        flow = FlowIdentity.of(event, settings, app_name or session_name)
-        job_id, job_name = job_id_and_name(event, settings)
-        lineage, diagnostics = self._lineage(event)
-        (properties, truncations), (flow_properties, flow_truncations) = self._properties(event)
-        limit, texts = TextLimit(settings.max_string_length), event.job.texts
-        details = RunDetails.of(event) or NO_DETAILS
-        run_properties = limit.properties(details.properties)
-        if run_properties is not details.properties:
-            details = replace(details, properties=run_properties)
-        definition = JobDefinition(
-            flow=flow,
-            id=job_id,
-            name=job_name,
-            flow_properties=flow_properties,
-            properties=properties,
-            description=limit.text(texts.description) if texts.description else None,
-            owners=tuple(dict.fromkeys(texts.owner_names)),
-            tags=settings.tags or event.airflow_tags,
-            created_ms=event.time_ms,
-            upstream_jobs=self._upstream_jobs,
-        )
-        run = JobRun(
-            id=event.run_id,
-            start_ms=event.time_ms,
-            end_ms=event.time_ms,
-            result=_RESULTS.get(event.type),
-            started=event.type in ("START", "RUNNING"),
-            details=details,
-            parent_urn=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
-            is_application=event.job_type == APPLICATION,
-        )
-        if truncations or flow_truncations or limit.counts:
-            # The remembered diagnostics belong to other events, too.
-            remembered, diagnostics = diagnostics, Diagnostics(truncations=limit.counts)
-            for other in (Diagnostics(truncations=truncations), Diagnostics(truncations=flow_truncations), remembered):
-                diagnostics.merge(other)
-        patch_edges = settings.use_patch or event.type in FAILED_TYPES
-        has_operations = event.time_ms is not None and run.result is not None and run.result.type == "SUCCESS"
-        times = {"run_id": event.run_id, "start_ms": event.time_ms, "time_ms": event.time_ms}
-        operations = [structs.replace(one, **times) for one in lineage.operations] if has_operations else ()
-        return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations)
-
-    def _properties(self, event: RunEvent) -> tuple[_Properties, _Properties]:
-        """Return the properties of job and flow."""
-        settings = self._settings
-        # The plan of a query is long, and no two queries share one: it is not remembered.
-        read = _properties if settings.capture_spark_plan else _remembered_properties
-        layers, longest = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), settings.max_string_length
-        return read(layers.job, JOB_TIMES, longest), read(layers.flow, _FLOW_TIMES, longest)
-
-    def _lineage(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
-        if self._settings.capture_test_results:
-            # No key covers them: they may be in the run's facets alone.
-            return self._read(event)
-        # All that the lineage of a run depends on; datasets that came as the same text are the same object.
-        rdd_job = event.job_name if event.job_type == RDD_JOB else ""
-        key = (event.inputs, event.outputs, event.sql, event.type in FAILED_TYPES, rdd_job)
-        return self._remembered.get(key, partial(self._read, event))
-
-    def _read(self, event: RunEvent) -> tuple[Lineage, Diagnostics]:
-        diagnostics, fold = Diagnostics(), Fold(self._settings)
-        run = fold.add(event)
-        namer = DatasetNamer(self._settings, fold.symlinks.by_dataset)
-        lineage = Lineage.of((run,), namer, self._settings, diagnostics)
-        if run.outputs:
-            # Names that only operations have are not reported.
-            diagnostics.unusable_datasets = dict(namer.unusable)
-            run.start_ms, run.end_ms, run.ended = 0, 0, True
-            lineage.operations = operations_of((run,), namer)
-        return lineage, diagnostics
-
-
-def _properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
-    """Return the properties of a job or a flow, without the times of a whole application, and the texts cut."""
-    limit = TextLimit(longest)
-    properties = merged_layers([layers])
-    for time in times:
-        properties.pop(time, None)
-    return limit.properties(properties), limit.counts
-
-
-@lru_cache(maxsize=512)
-def _remembered_properties(layers: tuple[SharedObject, ...], times: tuple[str, str], longest: int) -> _Properties:
-    properties, truncations = _properties(layers, times, longest)
-    return SharedObject(properties), truncations
+def _edges_of_event(
+    event: RunEvent, settings: LineageSettings, diagnostics: Diagnostics
+) -> tuple[Lineage, Sequence[Operation]]:
+    fold = Fold(settings)
+    run = fold.add(event)
+    namer = DatasetNamer(settings, fold.symlinks.by_dataset)
+    lineage = Lineage.of((run,), namer, settings, diagnostics)
+    # Names that only operations have are not reported.
+    diagnostics.unusable_datasets = dict(namer.unusable)
+    return lineage, operations_of((run,), namer)
 
 
 _RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}

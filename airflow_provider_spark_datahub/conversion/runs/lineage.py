@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import structs
@@ -42,7 +42,6 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     schema_metadata,
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
-from airflow_provider_spark_datahub.conversion.proposals import Proposal, RepeatedProposal
 from airflow_provider_spark_datahub.conversion.runs.effects import (
     statements_within,
     under_last_names,
@@ -57,7 +56,7 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import (
     properties_of_sources,
     rejected_edges,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, PlannedDatasets, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, PlannedDatasets, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -228,34 +227,12 @@ class JobDataset(msgspec.Struct, gc=False):
     edge_properties: Mapping[str, str] = {}
 
 
-class RepeatedEdges(NamedTuple):
-    """Edges of a job, and the datasets that its runs read and write."""
-
-    edges: RepeatedProposal
-    reads: RepeatedProposal
-    writes: RepeatedProposal
-
-
-class LineageProposals(msgspec.Struct, gc=False):
-    """Proposals of a lineage, which the events of a run, or the runs of a job, share.
-
-    :param settings: the settings that the proposals were made with, and so are :attr:`upstream_jobs`.
-    :param repeated: ``None`` until the edges are needed for the second time.
-    """
-
-    settings: LineageSettings
-    upstream_jobs: tuple[str, ...]
-    datasets: tuple[Proposal, ...]
-    repeated: RepeatedEdges | None = None
-
-
 class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN.
 
     :param partitions: the written partitions, if producers report them.
     :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: statements of the queries, by the id under which edges name them as evidence.
-    :param operations: of a single event, without its run and time.
     """
 
     inputs: dict[str, JobDataset]
@@ -264,8 +241,6 @@ class Lineage(msgspec.Struct, gc=False):
     partitions: tuple[str, ...] = ()
     tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
-    operations: Sequence[Operation] = ()
-    made: LineageProposals | None = None
 
     @classmethod
     def of(
@@ -318,55 +293,6 @@ class Lineage(msgspec.Struct, gc=False):
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
             diagnostics.gaps = _first_distinct(gaps)
         return lineage
-
-
-def lineage_key(
-    application: Application, namer: DatasetNamer, settings: LineageSettings, in_flight: Collection[str]
-) -> tuple[int, Hashable] | None:
-    """Return a key of all that :meth:`Lineage.of` depends on beside the settings, with its size.
-
-    The next run of a job mostly has an equal key: of ids and times, only the order counts.
-
-    :returns: ``None`` if the lineage has other content than edges, or too many runs, datasets and column edges.
-    """
-    if settings.capture_evidence:
-        return None
-    runs = application.runs
-    order = {start_ms: place for place, start_ms in enumerate(sorted({run.start_ms or 0 for run in runs}))}
-    begin, size, keys = runs[0].index, len(runs), []
-    planned = tuple(map(tuple, application.planned[""])) if application.planned is not None else None
-    for run in runs:
-        touched = [*run.inputs.items(), *run.outputs.items()]
-        size += len(touched) + sum([len(state.columns.edges) for _, state in touched if state.columns is not None])
-        if size > _MOST_COMPARED or run.checks or (run.failure and touched):
-            return None
-        datasets = tuple([_dataset_key(dataset, state, namer, begin) for dataset, state in touched])
-        if None in datasets:
-            return None
-        what = (run.job_name, run.job_type, run.sql, run.failure, run.refused, run.is_logged)
-        how = (run.started, run.ended, run.worked)
-        place = (run.index - begin, order[run.start_ms or 0], run.start_ms is None)
-        keys.append((what, how, place, len(run.inputs), datasets))
-    return size, (in_flight, planned, tuple(keys))
-
-
-_MOST_COMPARED = 1000
-
-
-def _dataset_key(dataset: DatasetId, state: DatasetState, namer: DatasetNamer, begin: int) -> Hashable | None:
-    """Return a key of the parts of a dataset that its lineage depends on; ``None`` if it has no key or no name."""
-    columns, previous, names = state.columns, state.previous, [namer.name_or_reason(dataset)]
-    if columns is not None:
-        names += map(namer.name_or_reason, columns.inputs)
-    if previous is not None:
-        names.append(namer.name_or_reason(previous))
-    # A dataset without a name has no key, so that its lineage is read each time and the missing name is reported.
-    if state.metadata or str in map(type, names):
-        return None
-    of_table = state.layer, state.in_catalog, state.is_metadata
-    facets = (state.schema, state.lifecycle, previous, state.partitions, state.gap, *of_table)
-    # Equal texts have one object for their columns.
-    return dataset, tuple(names), columns, facets, state.schema_index - begin
 
 
 def _first_distinct(texts: Iterable[str]) -> tuple[str, ...]:
