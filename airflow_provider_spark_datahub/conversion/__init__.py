@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from .redaction import redact_text, redacted_trace
     from .runs.coalesce import Ending, JobLineage
     from .runs.lineage import JobDataset
-    from .setting_names import SettingsError
-    from .settings import LineageSettings, split_dataset_urn
+    from .settings import LineageSettings, SettingsError, split_dataset_urn
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,35 +1,35 @@
-"""Settings of the conversion: one typed model, and the readers that validate each value.
+"""Settings of the conversion: one typed model, with the names that DataHub's Java listener has for them.
 
-Values may be text, JSON or plain objects. Names may be ours or those in :mod:`.setting_names`.
+Values may be text, JSON or plain objects.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
-from airflow_provider_spark_datahub.conversion.setting_names import (
-    APPLICATION,
-    DATABRICKS_CLUSTER,
-    FLOW_NAME,
-    FLOW_PARTS,
-    HIVE_ALIAS,
-    INCLUDE_SCHEMA,
-    MATERIALIZE,
-    PIPELINE_INSTANCE,
-    SettingsError,
-    translate,
-)
 from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
+_LISTENER_PREFIX = "spark.datahub."
+_APPLICATION = "{application}"
+"""Placeholder for the application's own name in ``pipeline_name``."""
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
 _UNNAMED = re.compile(r"[Nn]one|pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
-# For each value of "datasets", the listener's settings "materialize" and "include_schema_metadata".
+# Properties of the listener that are parts of our settings: of pipeline_name (the third alone names no flow) and of
+# platform_instance, of catalog_platforms, and of datasets.
+_FLOW_NAME = "flow_name"
+_DATABRICKS_CLUSTER = "databricks.cluster"
+_PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
+_FLOW_PARTS = (_FLOW_NAME, _DATABRICKS_CLUSTER, _PIPELINE_INSTANCE)
+_HIVE_ALIAS = "metadata.dataset.hivePlatformAlias"
+_MATERIALIZE = "metadata.dataset.materialize"
+_INCLUDE_SCHEMA = "metadata.dataset.include_schema_metadata"
+# For each value of "datasets", those of the last two.
 _DATASETS = {"none": (False, False), "written": (False, "written"), "keys": (True, False), "schemas": (True, True)}
 DETAILS = ("documentation", "owners", "tags")
 """Values of ``dataset_details``."""
@@ -40,6 +40,15 @@ ENVIRONMENTS = (
     "RVW", "PRD", "TST", "SIT", "SBX", "SANDBOX", "CERT",
 )  # fmt: skip
 """DataHub's ``FabricType``."""
+
+
+class SettingsError(ValueError):
+    """Setting that does not exist or has a wrong value; the message names it and says what to write instead."""
+
+    @classmethod
+    def contradiction(cls, first: str, second: str) -> SettingsError:
+        """Return the error for two spellings of one setting that have different values."""
+        return cls(f"{first} and {second} are two spellings of one setting and disagree; keep one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,27 +207,12 @@ def _namespaces(name: str, value: object) -> dict[str, PathSpec]:
     return places
 
 
-# Each part of a path spec as PathSpec names it, and as the Java listener does.
-_SPEC_PARTS: dict[str, tuple[str, _Reader]] = {
-    "path_spec_list": ("path_spec_list", _texts),
-    "pathSpecList": ("path_spec_list", _texts),
-    "env": ("env", _environment),
-    "platform_instance": ("platform_instance", _text),
-    "platformInstance": ("platform_instance", _text),
-}
-
-
-_SPEC_NAMES = frozenset({"alias", "platform"})
+_SPEC_PARTS: dict[str, _Reader] = {"path_spec_list": _texts, "env": _environment, "platform_instance": _text}
 
 
 def _by_alias(specs: object) -> list[tuple[str, object]]:
     if isinstance(specs, Mapping) and not _SPEC_PARTS.keys() & specs.keys():
         return list(specs.items())
-    if isinstance(specs, list) and specs and all(isinstance(spec, Mapping) for spec in specs):
-        # The converter's specs name themselves and their platform.
-        return [
-            (str(spec.get("alias") or ""), {key: spec[key] for key in spec if key not in _SPEC_NAMES}) for spec in specs
-        ]
     return [("", specs)]
 
 
@@ -234,10 +228,7 @@ def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
             hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(_SPEC_PARTS))}"
             raise SettingsError(f"unknown setting {name}.{key}; {hint}")
         if value is not None:
-            part, read = _SPEC_PARTS[key]
-            typed = read(f"{name}.{key}", value)
-            if values.setdefault(part, typed) != typed:
-                raise SettingsError(f"{name}.{key} contradicts {name}'s other spelling of {part}; keep one of them")
+            values[key] = _SPEC_PARTS[key](f"{name}.{key}", value)
     for pattern in values.get("path_spec_list", ()):
         if "/{table}" not in pattern:
             raise SettingsError(f"{name}: the path spec {pattern!r} has no folder {{table}}")
@@ -247,12 +238,13 @@ def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
 _READERS_BY_TYPE: dict[type, _Reader] = {bool: _boolean, dict: _text_map, tuple: _texts, type(None): _text}
 
 
-def _setting(default: Any, meaning: str, read: _Reader | None = None) -> Any:
+def _setting(default: Any, meaning: str, read: _Reader | None = None, *, listener: tuple[str, ...] = ()) -> Any:
     """Declare a setting that users can set.
 
     :param read: reader of its values; by default the reader of the default's type.
+    :param listener: names of the listener's properties for it, without their prefix, if they differ from ours.
     """
-    metadata = {"read": read or _READERS_BY_TYPE[type(default)], "meaning": meaning}
+    metadata = {"read": read or _READERS_BY_TYPE[type(default)], "meaning": meaning, "listener": listener}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -274,17 +266,31 @@ class LineageSettings:
     spark_job_id: str = _setting(
         "task", "id of a Spark job below Airflow: task, its own; application, the name", _one_of("task", "application")
     )
-    use_patch: bool = _setting(False, "add edges and tags to those in DataHub instead of replacing them")
-    parent_job_urn: str | None = _setting(None, "a DataJob upstream of every job", _job_urn)
-    enhanced_merge_into_extraction: bool = _setting(False, "name the jobs of Delta's MERGE after their target table")
+    use_patch: bool = _setting(
+        False, "add edges and tags to those in DataHub instead of replacing them", listener=("patch.enabled",)
+    )
+    parent_job_urn: str | None = _setting(
+        None, "a DataJob upstream of every job", _job_urn, listener=("parent.datajob_urn",)
+    )
+    enhanced_merge_into_extraction: bool = _setting(
+        False,
+        "name the jobs of Delta's MERGE after their target table",
+        listener=("metadata.dataset.enableEnhancedMergeIntoExtraction",),
+    )
     capture_spark_plan: bool = _setting(False, "keep the logical plan as a property of the flow")
-    env: str = _setting("PROD", "DataHub environment of datasets", _environment)
-    dataset_platform_instance: str | None = _setting(None, "platform instance of datasets")
+    env: str = _setting("PROD", "DataHub environment of datasets", _environment, listener=("metadata.dataset.env",))
+    dataset_platform_instance: str | None = _setting(
+        None, "platform instance of datasets", listener=("metadata.dataset.platformInstance",)
+    )
     catalog_platforms: Mapping[str, str] = _setting(
         {}, "platform of tables by catalogue or format, of all others by *, else hive; glue for tables in Glue"
     )
-    disable_symlink_resolution: bool = _setting(False, "name tables by their path")
-    lower_case_dataset_urns: bool = _setting(False, "lower-case the names of datasets")
+    disable_symlink_resolution: bool = _setting(
+        False, "name tables by their path", listener=("disableSymlinkResolution",)
+    )
+    lower_case_dataset_urns: bool = _setting(
+        False, "lower-case the names of datasets", listener=("metadata.dataset.lowerCaseUrns",)
+    )
     default_schemas: Mapping[str, str] = _setting(
         {"postgres": "public", "mssql": "dbo"}, "schema of database tables that are named without one, by platform"
     )
@@ -301,9 +307,16 @@ class LineageSettings:
         "written: write schemas of files that the run wrote; keys: datasetKey and status; schemas: of all datasets",
         _one_of(*_DATASETS),
     )
-    capture_column_level_lineage: bool = _setting(True, "write column-level lineage")
+    capture_column_level_lineage: bool = _setting(
+        True,
+        "write column-level lineage",
+        listener=("captureColumnLevelLineage", "metadata.dataset.captureColumnLevelLineage"),
+    )
     capture_indirect_columns: bool = _setting(
-        True, "write columns that only filter, join, group or sort as column-level lineage too"
+        True,
+        "write columns that only filter, join, group or sort as column-level lineage too",
+        # The listener's key, and as its change (datahub#17594) announced it.
+        listener=("columnLineage.includeIndirect", "column_lineage.include_indirect"),
     )
     dataset_details: tuple[str, ...] = _setting(
         (), "add what the producer says of datasets and of the fields in their schemas", _details
@@ -350,15 +363,14 @@ class LineageSettings:
             application = stem
         if self.unnamed_as and _UNNAMED.fullmatch(application):
             application = self.unnamed_as
-        return (self.pipeline_name or APPLICATION).replace(APPLICATION, application)
+        return (self.pipeline_name or _APPLICATION).replace(_APPLICATION, application)
 
     @classmethod
     def from_mapping(cls, *layers: Mapping[str, Any]) -> LineageSettings:
         """Read settings from plain values: JSON, YAML, an operator's argument, ``--set`` of the command line.
 
-        Names may be ours, those of the Java listener (with or without ``spark.datahub.``), of its converter and of
-        GMS, dotted or nested. Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON
-        for an object.
+        Names may be ours or those of the Java listener (with or without ``spark.datahub.``), dotted or nested. Text is
+        accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON for an object.
 
         :param layers: settings; a later layer overrides the same settings of an earlier layer, in any spelling.
             ``None`` is the default.
@@ -367,17 +379,17 @@ class LineageSettings:
         """
         values: dict[str, Any] = {}
         for layer in layers:
-            given = _read(layer)
-            for name in given:
+            of_layer = _Layer(layer).settings()
+            for name in of_layer:
                 for rival in _RIVALS.get(name, ()):
                     values.pop(rival, None)
-            values |= given
-        parts = {part: values.pop(part, None) for part in FLOW_PARTS}
+            values |= of_layer
+        parts = {part: values.pop(part, None) for part in _FLOW_PARTS}
         values["pipeline_name"] = values.get("pipeline_name") or _composed_name(parts)
-        values["platform_instance"] = values.get("platform_instance") or parts[PIPELINE_INSTANCE]
-        if alias := values.pop(HIVE_ALIAS, None):
+        values["platform_instance"] = values.get("platform_instance") or parts[_PIPELINE_INSTANCE]
+        if alias := values.pop(_HIVE_ALIAS, None):
             values["catalog_platforms"] = {OTHER_CATALOGS: alias, **(values.get("catalog_platforms") or {})}
-        with_keys, with_schemas = values.pop(MATERIALIZE, None), values.pop(INCLUDE_SCHEMA, None)
+        with_keys, with_schemas = values.pop(_MATERIALIZE, None), values.pop(_INCLUDE_SCHEMA, None)
         # The listener writes no schema without the key of its dataset.
         if with_keys:
             values["datasets"] = "schemas" if with_schemas is True else "keys"
@@ -417,7 +429,7 @@ class LineageSettings:
 
         :raises SettingsError: if a name is unknown.
         """
-        return list(dict.fromkeys(note for layer in layers for note in translate(layer, _OWN_READERS)[1]))
+        return list(dict.fromkeys(note for layer in layers for note in _Layer(layer).notes))
 
     @staticmethod
     def environment_layer(environment: Mapping[str, str]) -> dict[str, int]:
@@ -434,59 +446,218 @@ _LEAST_LENGTH = 100
 _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
-def _read(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return typed values by our names and those of :data:`FLOW_PARTS`; ``None`` stands for the default."""
-    values: dict[str, Any] = {}
-    spellings: dict[str, str] = {}
-    for setting in translate(layer, _OWN_READERS)[0]:
-        value = None if setting.value is None else _READERS[setting.name](setting.spelling, setting.value)
-        if values.get(setting.name) is None:
-            values[setting.name], spellings[setting.name] = value, setting.spelling
-        elif value is not None and value != values[setting.name]:
-            raise SettingsError.contradiction(spellings[setting.name], setting.spelling)
-    _check_rivals(values, spellings)
-    if (datasets := values.pop("datasets", None)) is not None:
-        for part, is_wanted in zip((MATERIALIZE, INCLUDE_SCHEMA), _DATASETS[datasets], strict=True):
-            if values.setdefault(part, is_wanted) != is_wanted:
-                raise SettingsError.contradiction(spellings["datasets"], spellings[part])
-    return values
+_OF_THE_CONNECTION = "belongs in the Airflow connection: "
+_KAFKA_PARTS = ("bootstrap", "mcp_topic", "producer_config", "schema_registry_config", "schema_registry_url")
+_S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
+_ONELAKE_PARTS = ("enabled", "convertUrnsToLowercase", "platformInstance", "itemIds")
+_FABRIC = "has no effect: tables of Microsoft Fabric have the names of other tables and paths"
+_ENDS_KNOWN = (
+    "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
+    "operator's emit_periodically while it runs"
+)
+# Properties of the listener without effect, and why. Their values may be secret and are never shown.
+_NOTES: Mapping[str, str] = {
+    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
+    "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
+    **{f"kafka.{part}": "has no effect here: delivery by Kafka is a datahub-kafka connection" for part in _KAFKA_PARTS},
+    "legacyLineageCleanup.enabled": "not implemented: edges that old listeners wrote onto datasets stay as they are",
+    "log.mcps": "has no effect: set Airflow's log level to DEBUG to log every proposal that is sent",
+    **{f"metadata.dataset.fabricOneLake.{part}": _FABRIC for part in _ONELAKE_PARTS},
+    "metadata.dataset.openLineageTrimmersEnabled": (
+        "has no effect here: set spark.openlineage.dataset.disabledTrimmers in the task's 'conf'"
+    ),
+    "metadata.fabricNotebookFlowNames": _FABRIC,
+    "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
+    "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
+    "platform": "has no effect, as in the Java listener: set orchestrator for the flow's platform",
+    "platformInstance": "has no effect, as in the Java listener: set metadata.pipeline.platformInstance",
+    "rest.disable_chunked_encoding": "has no effect: requests are not chunked",
+    "rest.disable_ssl_verification": _OF_THE_CONNECTION + "disable_ssl_verification in its extra",
+    "rest.max_retries": _OF_THE_CONNECTION + "retry_max_times in its extra",
+    **dict.fromkeys(
+        ("rest.retry_interval", "rest.retry_interval_in_sec"), "has no effect: the time between retries cannot be set"
+    ),
+    "rest.server": _OF_THE_CONNECTION + "its host",
+    "rest.token": _OF_THE_CONNECTION + "its password",
+    **{f"s3.{part}": "has no effect here: delivery to S3 is a datahub-object-store connection" for part in _S3_PARTS},
+    "stage_metadata_coalescing": _ENDS_KNOWN,
+    "streaming_heartbeat": "has no effect, as in the Java listener",
+    "streaming_job": _ENDS_KNOWN,
+}
+_OPEN_ENDED = ("kafka.producer_config", "kafka.schema_registry_config")
+_PLATFORM, _CONNECTIONS = "platform.", "metadata.dataset.connections."
+# Parts of the listener's path specs and connections, which are those of PathSpec.
+_PARTS = {name: name for name in _SPEC_PARTS} | {"platformInstance": "platform_instance"}
+_ALIASES = "path_alias_list"
+
+_SETTINGS = {setting.name: setting for setting in fields(LineageSettings) if setting.metadata}
+# Our settings and the parts of some, by their names and those of the listener.
+_NAMES: dict[str, str] = {
+    **{name: name for name in _SETTINGS},
+    **{other: name for name, setting in _SETTINGS.items() for other in setting.metadata["listener"]},
+    **{part: part for part in (*_FLOW_PARTS, _HIVE_ALIAS, _MATERIALIZE, _INCLUDE_SCHEMA)},
+    "metadata.dataset.experimental_include_schema_metadata": _INCLUDE_SCHEMA,
+    "metadata.table.hive_platform_alias": _HIVE_ALIAS,
+}
+_READERS: dict[str, _Reader] = {
+    **{name: setting.metadata["read"] for name, setting in _SETTINGS.items()},
+    **dict.fromkeys((*_FLOW_PARTS, _HIVE_ALIAS), _text),
+    **dict.fromkeys((_MATERIALIZE, _INCLUDE_SCHEMA), _boolean),
+}
 
 
-def _check_rivals(values: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
-    composed = {"platform_instance": values.get(PIPELINE_INSTANCE), "pipeline_name": _composed_name(values)}
-    for name, other in composed.items():
-        rival = next((rival for rival in _RIVALS[name] if values.get(rival) is not None), None)
-        if rival and values.get(name) is not None and values[name] != other:
-            raise SettingsError.contradiction(spellings[name], spellings[rival])
+class _Layer:
+    """One layer of settings, in any spelling, flat or nested.
+
+    :ivar notes: a sentence on each setting that was accepted but does not do what its name says.
+    """
+
+    def __init__(self, layer: Mapping[str, Any]) -> None:
+        self.notes: list[str] = []
+        self._values: dict[str, Any] = {}
+        self._spellings: dict[str, str] = {}
+        # Our setting, the platform or namespace, the alias of a path spec and its part → spelling and value.
+        self._parts: dict[tuple[str, ...], tuple[str, object]] = {}
+        for spelling, value in self._leaves("", layer):
+            self._add(spelling, value)
+        for name, spelling in (("path_specs", _PLATFORM[:-1]), ("namespaces", _CONNECTIONS[:-1])):
+            if nested := self._nested(name):
+                self._give(name, spelling, nested)
+
+    def settings(self) -> dict[str, Any]:
+        """Return typed values by our names and those of parts; ``None`` stands for the default.
+
+        :raises SettingsError: if two spellings of one setting disagree.
+        """
+        values = dict(self._values)
+        composed = {"platform_instance": values.get(_PIPELINE_INSTANCE), "pipeline_name": _composed_name(values)}
+        for name, other in composed.items():
+            rival = next((rival for rival in _RIVALS[name] if values.get(rival) is not None), None)
+            if rival and values.get(name) is not None and values[name] != other:
+                raise SettingsError.contradiction(self._spellings[name], self._spellings[rival])
+        if (datasets := values.pop("datasets", None)) is not None:
+            for part, is_wanted in zip((_MATERIALIZE, _INCLUDE_SCHEMA), _DATASETS[datasets], strict=True):
+                if values.setdefault(part, is_wanted) != is_wanted:
+                    raise SettingsError.contradiction(self._spellings["datasets"], self._spellings[part])
+        return values
+
+    def _leaves(self, prefix: str, settings: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
+        """Yield dotted names and values. An object that is the value of a setting stays whole."""
+        for key, value in settings.items():
+            if not isinstance(key, str):
+                raise SettingsError(f"the name of a lineage setting must be text, not {prefix}{key!r}")
+            spelling = f"{prefix}{key}"
+            name = spelling.removeprefix(_LISTENER_PREFIX)
+            # "platform" with a text is a setting without effect; with an object, it holds the path specs.
+            is_setting = name in _NAMES or (name in _NOTES and name != _PLATFORM[:-1])
+            if isinstance(value, Mapping) and value and not is_setting:
+                yield from self._leaves(f"{spelling}.", value)
+            else:
+                yield spelling, value
+
+    def _add(self, spelling: str, value: object) -> None:
+        name = spelling.removeprefix(_LISTENER_PREFIX)
+        group = next((group for group in _OPEN_ENDED if name.startswith(f"{group}.")), name)
+        if group in _NOTES:
+            self._note(spelling, _NOTES[group], value)
+            return
+        if name != spelling:
+            value = self._unescaped(spelling, value)
+        if name in _NAMES:
+            self._give(_NAMES[name], spelling, value)
+        elif name.startswith(_PLATFORM) and name.count(".") > 1:
+            _, platform, *alias, part = name.split(".")
+            self._add_part(spelling, ("path_specs", platform, ".".join(alias), part), value)
+        elif name.startswith(_CONNECTIONS):
+            namespace, _, part = name.removeprefix(_CONNECTIONS).rpartition(".")
+            self._add_part(spelling, ("namespaces", namespace.strip('"'), "", part), value)
+        else:
+            raise _unknown(spelling, name)
+
+    def _add_part(self, spelling: str, place: tuple[str, ...], value: object) -> None:
+        *before, part = place
+        if part == _ALIASES:
+            self._note(spelling, "has no effect: every alias that has settings of its own counts", value)
+        elif part not in _PARTS:
+            close = nearest(part, _PARTS) or next(iter(_PARTS))
+            raise SettingsError(_unknown_setting(spelling, spelling.removesuffix(part) + close))
+        elif value is not None:
+            first, other = self._parts.setdefault((*before, _PARTS[part]), (spelling, value))
+            if other != value:
+                raise SettingsError.contradiction(first, spelling)
+
+    def _nested(self, setting: str) -> dict[str, dict[str, Any]]:
+        """Return path specs by platform and alias, or the places of namespaces.
+
+        An alias without an environment or an instance has the platform's.
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        for (name, key, alias, part), (_, value) in self._parts.items():
+            if name == "namespaces" == setting:
+                nested.setdefault(key, {})[part] = value
+            elif name == setting:
+                nested.setdefault(key, {}).setdefault(alias, {})[part] = value
+        if setting == "path_specs":
+            for aliases in nested.values():
+                of_platform = {part: value for part, value in aliases.get("", {}).items() if part != "path_spec_list"}
+                aliases |= {alias: of_platform | spec for alias, spec in aliases.items() if alias}
+        return nested
+
+    def _give(self, name: str, spelling: str, value: object) -> None:
+        typed = None if value is None else _READERS[name](spelling, value)
+        if self._values.get(name) is None:
+            self._values[name], self._spellings[name] = typed, spelling
+        elif typed is not None and typed != self._values[name]:
+            raise SettingsError.contradiction(self._spellings[name], spelling)
+
+    def _note(self, spelling: str, note: str, value: object) -> None:
+        if value is not None:
+            self.notes.append(f"{spelling} {note}")
+
+    def _unescaped(self, spelling: str, value: object) -> object:
+        r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means ``year=\d+``."""
+        if not isinstance(value, str) or "\\" not in value:
+            return value
+        try:
+            text = json.loads(f'"{value}"')
+        except ValueError:
+            # The listener refuses such a text, so it never had another meaning.
+            return value
+        self._note(spelling, f"is read as {text!r}: a backslash is an escape in the Java listener's properties", value)
+        return text
+
+
+def _unknown(spelling: str, name: str) -> SettingsError:
+    if spelling.startswith("spark.") and name == spelling:
+        return SettingsError(f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'")
+    similar = [other for other in (*_NAMES, *_NOTES) if ("." in other) == ("." in name)]
+    close = f"{name}.{next(iter(_PARTS))}" if name.startswith(_PLATFORM) else nearest(name, similar)
+    return SettingsError(_unknown_setting(spelling, close and spelling.removesuffix(name) + close))
+
+
+def _unknown_setting(spelling: str, close: str | None) -> str:
+    hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(_SETTINGS))}"
+    return f"unknown lineage setting {spelling!r}; {hint}"
 
 
 def _composed_name(parts: Mapping[str, Any]) -> str | None:
     """Return the flow's name as the Java listener composes it, or ``None`` if it is the application's own.
 
-    :param parts: values of :data:`FLOW_PARTS`.
+    :param parts: values of :data:`_FLOW_PARTS`.
     """
-    name = parts.get(FLOW_NAME) or APPLICATION
-    if parts.get(DATABRICKS_CLUSTER):
-        return f"{parts[DATABRICKS_CLUSTER]}_{name}".replace(",", "")
-    if parts.get(PIPELINE_INSTANCE):
-        return f"{parts[PIPELINE_INSTANCE]}.{name}"
-    return parts.get(FLOW_NAME)
+    name = parts.get(_FLOW_NAME) or _APPLICATION
+    if parts.get(_DATABRICKS_CLUSTER):
+        return f"{parts[_DATABRICKS_CLUSTER]}_{name}".replace(",", "")
+    if parts.get(_PIPELINE_INSTANCE):
+        return f"{parts[_PIPELINE_INSTANCE]}.{name}"
+    return parts.get(_FLOW_NAME)
 
 
 # Two ways to set the same: if a layer sets one, it removes the other from the layers below.
 _RIVALS: dict[str, tuple[str, ...]] = {
-    "pipeline_name": (FLOW_NAME, DATABRICKS_CLUSTER),
-    FLOW_NAME: ("pipeline_name",),
-    DATABRICKS_CLUSTER: ("pipeline_name",),
-    "platform_instance": (PIPELINE_INSTANCE,),
-    PIPELINE_INSTANCE: ("platform_instance",),
-}
-
-_OWN_READERS: dict[str, _Reader] = {
-    setting.name: setting.metadata["read"] for setting in fields(LineageSettings) if setting.metadata
-}
-_READERS = {
-    **_OWN_READERS,
-    **dict.fromkeys((*FLOW_PARTS, HIVE_ALIAS), _text),
-    **dict.fromkeys((MATERIALIZE, INCLUDE_SCHEMA), _boolean),
+    "pipeline_name": (_FLOW_NAME, _DATABRICKS_CLUSTER),
+    _FLOW_NAME: ("pipeline_name",),
+    _DATABRICKS_CLUSTER: ("pipeline_name",),
+    "platform_instance": (_PIPELINE_INSTANCE,),
+    _PIPELINE_INSTANCE: ("platform_instance",),
 }

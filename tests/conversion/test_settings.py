@@ -1,4 +1,4 @@
-"""The converter's settings from plain values, under our names and those of the Java listener, its converter and GMS."""
+"""The converter's settings from plain values, under our names and those of the Java listener."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_wrong_limit_in_the_environment_is_an_error() -> None:
         LineageSettings.environment_layer({LIMIT: "much"})
 
 
-# -- Names that the Java listener, its converter and GMS have for settings
+# -- Names that the Java listener has for settings
 
 
 def nested(dotted: str, value: object) -> Json:
@@ -128,17 +128,12 @@ def test_the_listeners_names_are_understood(name: str, text: str, expected: Json
 
 
 @cases("settings")
-def test_the_converters_names_are_understood(name: str, value: object, expected: Json) -> None:
-    assert read({name: value}) == with_values(expected)
-
-
-@cases("settings")
 def test_the_listeners_two_settings_are_the_setting_datasets(layers: list[Json], datasets: str) -> None:
     assert read(*layers).datasets == datasets
 
 
 def test_the_alias_of_hive_is_below_the_platforms_by_catalogue() -> None:
-    found = read({"catalog_platforms": {"delta": "delta-lake"}}, {"hivePlatformAlias": "glue"})
+    found = read({"catalog_platforms": {"delta": "delta-lake"}}, {"metadata.dataset.hivePlatformAlias": "glue"})
     assert found.catalog_platforms == {"*": "glue", "delta": "delta-lake"}
 
 
@@ -153,40 +148,6 @@ def test_settings_without_effect_have_a_note(name: str, prefix: str, part_of_the
     assert "s3cr" not in note
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("isSpark", "isStreaming", "removeLegacyLineage", "urnAliases", "capture_streaming", "capture_from_event_log"),
-        *("capture_columns_from_sql", "capture_operations", "fabricOneLakeEnabled", "fabricNotebookFlowNames"),
-    ],
-)
-def test_converter_fields_without_effect_have_a_note(name: str) -> None:
-    assert read({name: {"a": 1}}) == LineageSettings()
-    (note,) = LineageSettings.notes({name: {"a": 1}})
-    assert note.startswith(f"{name} ")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (
-            "metadata.dataset.captureColumnLevelLineage",
-            "captureColumnLevelLineage",
-            {"capture_column_level_lineage": False},
-        ),
-        (
-            "metadata.dataset.experimental_include_schema_metadata",
-            "metadata.dataset.include_schema_metadata",
-            {"datasets": "none"},
-        ),
-    ],
-)
-def test_the_new_name_of_a_setting_wins(old: str, new: str, expected: Json) -> None:
-    options = {f"spark.datahub.{old}": "true", f"spark.datahub.{new}": "false"}
-    assert read(options) == with_values(expected)
-    assert LineageSettings.notes(options) == [f"spark.datahub.{old} has no effect beside its new name"]
-
-
 def test_the_instance_that_the_listener_ignores_has_a_note() -> None:
     assert read({"spark.datahub.platformInstance": "eu"}) == LineageSettings()
     (note,) = LineageSettings.notes({"spark.datahub.platformInstance": "eu"})
@@ -194,7 +155,7 @@ def test_the_instance_that_the_listener_ignores_has_a_note() -> None:
 
 
 def test_missing_values_have_no_note() -> None:
-    options = {"spark.datahub.rest.token": None, "spark.datahub.platform.s3.env": None, "isSpark": None}
+    options = {"spark.datahub.rest.token": None, "spark.datahub.platform.s3.env": None}
     assert read(options) == LineageSettings()
     assert LineageSettings.notes(options) == []
 
@@ -210,32 +171,17 @@ def test_the_name_of_the_flow_is_translated(options: dict[str, str], flow: str, 
     assert (found.flow_id("a,b"), found.platform_instance) == (flow, instance)
 
 
-def test_path_specs_that_the_listener_ignores_have_a_note() -> None:
-    options = {
-        "platform.s3.lake.path_spec_list": "s3://b/{table}",
-        "platform.s3.lake.env": "QA",
-        "spark.datahub.platform.s3.platform_instance": "eu",
-        "platform.s3.path_alias_list": "lake",
-    }
-    assert LineageSettings.notes(options) == [
-        "platform.s3.lake.path_spec_list takes effect: the Java listener ignores the alias 'lake'",
-        "spark.datahub.platform.s3.platform_instance takes effect: the Java listener reads platformInstance only",
-        "platform.s3.path_alias_list has no effect: every alias that has settings of its own counts",
-    ]
+def test_the_listeners_list_of_aliases_has_no_effect() -> None:
+    options = {"platform.s3.lake.env": "QA", "platform.s3.path_alias_list": "lake"}
+    assert read(options).path_specs == (PathSpec("s3", env="QA", alias="lake"),)
+    (note,) = LineageSettings.notes(options)
+    assert note.startswith("platform.s3.path_alias_list has no effect")
 
 
 @cases("settings")
 def test_backslashes_of_patterns_are_translated(name: str, text: str, pattern: str, has_note: bool) -> None:
     assert read({name: text}).file_partition_regexp == pattern
     assert bool(LineageSettings.notes({name: text})) is has_note
-
-
-@cases("settings")
-def test_the_names_of_gms_settings_are_understood(options: Json, expected: Json) -> None:
-    flat = {f"datahub.openlineage.{name}": text for name, text in options.items()}
-    for spelled in (flat, {"datahub": {"openlineage": options}}):
-        assert read(spelled) == with_values(expected)
-        assert len(LineageSettings.notes(spelled)) == (len(options.keys() - {"env"}) if expected == {} else 0)
 
 
 @cases("settings")
@@ -252,5 +198,5 @@ def test_two_spellings_of_one_setting_must_not_disagree(first: Json, second: Jso
 
 
 def test_two_spellings_of_path_specs_must_not_disagree() -> None:
-    with pytest.raises(SettingsError, match=r"^path_specs and spark\.datahub\.platform are two spellings"):
+    with pytest.raises(SettingsError, match=r"^path_specs and platform are two spellings"):
         read({"path_specs": {"s3": "s3://b/{table}"}, "spark.datahub.platform.s3.env": "QA"})
