@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.history import changes
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since, folded
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from tests.cases import cases
 from tests.conversion.builders import (
     Json,
     column,
@@ -140,39 +141,11 @@ def month(tmp_path: Path) -> Month:
     return found
 
 
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
-        ({}, ""),
-        ({"columns": (("id", "long"),)}, "/lake/orders lost the column vat"),
-        ({"columns": (("id", "long"), ("vat", "string"))}, "/lake/orders has vat as string (was double)"),
-        ({"columns": (("vat", "double"),)}, "/lake/orders lost the column id"),
-        ({"columns": (*ORDERS, ("tax", "long"))}, "/lake/orders has the new column tax"),
-        ({"rows": 0}, "reads 0 rows of /lake/orders (was "),
-        ({"rows": 20_000}, "reads 20,000 rows of /lake/orders (was "),
-        ({"written": 3}, "writes 3 rows to /lake/revenue (was "),
-        ({"name": "sold"}, "reads /lake/orders no longer"),
-        ({"more": ["rates"]}, "reads /lake/rates, which no earlier green run did"),
-        ({"version": "30"}, "/lake/orders was not written since then (version 30 again)"),
-        ({"properties": {"spark__master": "yarn"}}, "spark.master is yarn (was local[2])"),
-    ],
-)
+@cases("changes")
 def test_a_month_is_silent_until_something_changes_which_is_named_first(month: Month, changed: Json, line: str) -> None:
     lines = words(month.day(31, **changed))
     assert lines[:1] == ([lines[0]] if line else [])
     assert not line or lines[0].startswith(line)
-
-
-def test_an_empty_input_and_counts_beyond_those_of_the_last_runs_are_named() -> None:
-    def counts(day: int, rates: int, orders: int) -> Fingerprint:
-        return run(day, [read("rates", rows=rates), read("orders", rows=orders)], [written("out", ("id", "long"))])
-
-    greens = [counts(1, 1204, 100), counts(0, 900, 150)]
-    assert words(changes_since(counts(2, 0, 301), greens)) == [
-        "reads 0 rows of /lake/rates (was 1,204)",
-        "reads 301 rows of /lake/orders (was 100)",
-    ]
-    assert changes_since(counts(2, 2408, 50), greens) == []
 
 
 def test_a_table_that_was_written_each_day_and_is_old_now_is_named_and_a_static_one_is_not() -> None:
@@ -187,33 +160,8 @@ def test_a_table_that_was_written_each_day_and_is_old_now_is_named_and_a_static_
     assert changes_since(versions(3, 8842), greens) == []
 
 
-def test_inputs_and_outputs_that_come_and_go_and_a_new_spark_are_named() -> None:
-    def of(day: int, source: str, target: str, spark: str) -> Fingerprint:
-        return run(day, [read(source)], [written(target, ("id", "long"))], spark__sql__ansi=spark)
-
-    assert words(changes_since(of(1, "b", "y", "true"), [of(0, "a", "x", "false")])) == [
-        "reads /lake/a no longer",
-        "reads /lake/b, which no earlier green run did",
-        "writes /lake/x no longer",
-        "writes /lake/y, which no earlier green run did",
-        "spark.sql.ansi is true (was false)",
-    ]
-
-
 def test_a_failed_run_says_nothing_of_what_it_did_not_come_to() -> None:
     assert changes_since(run(1, failure="exit code 1"), [green(0)]) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "line"),
-    [
-        ((("id", "long"), ("vat", "string")), "/lake/orders has vat as string (was double)"),
-        ((("id", "long"), ("VAT", "double")), None),
-        ((*ORDERS, ("tax", "double")), "/lake/orders has the new column tax"),
-    ],
-)
-def test_changed_columns_of_an_input_are_named(fields: tuple[tuple[str, str], ...], line: str | None) -> None:
-    assert words(changes_since(green(1, *fields), [green(0)])) == ([line] if line else [])
 
 
 def test_an_edge_to_a_dataset_that_is_no_output_any_more_is_left_out() -> None:

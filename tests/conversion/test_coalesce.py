@@ -12,7 +12,6 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import RunResult
 from tests.cases import cases
 from tests.conversion.builders import (
     APP,
-    OTHER_APP,
     OTHER_QUERY,
     QUERY,
     START_MS,
@@ -23,10 +22,8 @@ from tests.conversion.builders import (
     event,
     file,
     file_urns,
-    find,
     jobs,
     only_job,
-    proposals,
     query,
     schema,
     symlink,
@@ -59,16 +56,6 @@ def test_one_job_per_application() -> None:
     assert edges(job) == (file_urns("/a", "/b"), file_urns("/z"))
     assert (job.run.start_ms, job.run.end_ms, job.definition.created_ms) == (START_MS, START_MS + 59_000, START_MS)
     assert (job.run.result, job.patch_edges, job.run.parent_urn) == (SUCCESS, False, None)
-
-
-def test_two_applications_are_two_jobs() -> None:
-    first = whole_application(query(outputs=[file("/one")]))
-    second = whole_application(query(run_id=OTHER_QUERY, parent=OTHER_APP, outputs=[file("/two")]), run_id=OTHER_APP)
-    for events in ([*first, *second], [one for pair in zip(first, second, strict=True) for one in pair]):
-        assert [(job.run.id, list(job.lineage.outputs)) for job in jobs(events)] == [
-            (APP, file_urns("/one")),
-            (OTHER_APP, file_urns("/two")),
-        ]
 
 
 def test_the_parent_facet_sets_the_parent_of_the_run() -> None:
@@ -168,45 +155,6 @@ def test_an_event_without_schema_removes_none(later: Json, run_id: str) -> None:
     assert fields_of(events) == ["a"]
 
 
-def test_columns_of_all_queries_into_a_table_are_kept() -> None:
-    # Deviation 2; the events of one query repeat their columns.
-
-    def into_z(kind: str, run_id: str, source: str) -> Json:
-        columns = column_lineage({"c": [column(source, "c", "DIRECT:IDENTITY")]})
-        return query(kind, run_id=run_id, inputs=[file(source)], outputs=[file("/z", columnLineage=columns)])
-
-    events = [
-        into_z(kind, run_id, path)
-        for kind in ("START", "COMPLETE")
-        for run_id, path in ((QUERY, "/a"), (OTHER_QUERY, "/b"))
-    ]
-    upstreams = [lineage["upstreams"] for lineage in only_job(whole_application(*events)).lineage.fine_grained]
-    assert upstreams == [[f"urn:li:schemaField:({urn('file', path)},c)"] for path in ("/a", "/b")]
-
-
-def test_column_lineage_can_be_switched_off() -> None:
-    output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
-    job = only_job(whole_application(query(outputs=[output])), capture_column_level_lineage=False)
-    assert not job.lineage.fine_grained
-
-
-def test_the_order_of_events_changes_no_edge_and_no_result() -> None:
-    # Listeners race: a COMPLETE may stand before its START, and the application's end before a query's.
-    columns = column_lineage({"c": [column("/b", "c", "DIRECT:IDENTITY")]})
-    events = [
-        application("START"),
-        query("START", second=1, inputs=[file("/a")]),
-        query("COMPLETE", second=2, outputs=[file("/z", columnLineage=columns, symlinks=symlink("hive://m", "db.z"))]),
-        query("FAIL", run_id=OTHER_QUERY, second=3, inputs=[file("/c")], outputs=[file("/never")]),
-        application("COMPLETE", second=9),
-    ]
-    for order in itertools.permutations(events):
-        job = only_job(order)
-        assert edges(job) == (file_urns("/a", "/b", "/c"), [urn("hive", "db.z")])
-        assert job.run.result == RunResult("FAILURE", "FAIL")
-        assert (job.run.start_ms, job.run.end_ms, job.run.id) == (START_MS, START_MS + 9_000, APP)
-
-
 def test_properties_are_merged_and_the_first_value_wins() -> None:
     # The first value wins; the application's times; the flow's name from whichever event carries it.
     details = {"spark_applicationDetails": {"appName": "My Shop", "applicationId": "local-1", "userName": "jane"}}
@@ -241,25 +189,6 @@ def test_description_and_owners_may_come_from_any_event() -> None:
 def test_the_flow_comes_from_the_last_event() -> None:
     job = only_job([application("START", namespace="old"), application("COMPLETE", second=9, namespace="new")])
     assert job.definition.flow.urn == "urn:li:dataFlow:(spark,shop,new)"
-
-
-def test_emitted_again_and_again_the_run_stays_the_same() -> None:
-    # ``emit_coalesced_periodically``: the same DataProcessInstance each time.
-    events = whole_application(query(outputs=[file("/z")]))
-    runs = {only_job(events[: count + 1], Ending(final=False)).run_urn for count in range(len(events))}
-    assert runs == {f"urn:li:dataProcessInstance:{APP}"}
-
-
-def test_a_dataset_too_long_for_gms_is_left_out_and_reported() -> None:
-    job = only_job(whole_application(query(inputs=[file("/" + "a" * 600), file("/b")])))
-    assert list(job.lineage.inputs) == file_urns("/b")
-    assert [identity.name[:2] for identity in job.diagnostics.unusable_datasets] == ["/a"]
-
-
-def test_the_parent_job_of_the_settings_is_an_upstream_job() -> None:
-    parent = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),task)"
-    job = only_job(whole_application(query()), parent_job_urn=parent)
-    assert find(proposals(job), "dataJobInputOutput").aspect["inputDatajobs"] == [parent]
 
 
 # -- Edges and results of whole applications

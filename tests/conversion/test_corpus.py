@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLineage, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLineage, convert_events
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -109,28 +109,6 @@ def test_gms_accepts_every_proposal(case: str, configuration: str) -> None:
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
 
 
-@pytest.mark.no_cover
-@pytest.mark.slow
-@all_cases
-def test_gms_accepts_every_proposal_of_a_single_event(case: str) -> None:
-    options = settings(**CONFIGURATIONS["all aspects"])
-    for event in corpus_events(case):
-        found = convert_run_event(event, options)
-        assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
-
-
-@all_cases
-def test_captures_on_request_only_add_aspects(case: str) -> None:
-    # By default datasets get nothing of it; all other aspects are the same with it.
-    plain: Json = {"datasets": "schemas"}
-    with_it: Json = plain | CAPTURED
-    found = [each for job in jobs(corpus_events(case), **with_it) for each in proposals(job, **with_it)]
-    default = [each for job in jobs(corpus_events(case), **plain) for each in proposals(job, **plain)]
-    aspects = {each.aspect_name for each in default if each.entity_type == "dataset"}
-    assert aspects <= {"datasetKey", "status", "schemaMetadata", "operation"}
-    assert [each for each in found if each.entity_type != "dataset" or each.aspect_name in aspects] == default
-
-
 @all_recordings
 def test_by_default_only_files_that_the_job_wrote_get_a_schema(recording: str) -> None:
     plain: Json = {"datasets": "none"}
@@ -145,17 +123,6 @@ def test_by_default_only_files_that_the_job_wrote_get_a_schema(recording: str) -
     targets = {(target, column) for _, _, target, column in truth.get("columns", ())}
     described = {each.entity_urn for each in added}
     assert {column for target, column in targets if target in described} <= columns
-
-
-@all_cases
-def test_equal_events_give_equal_bytes(case: str) -> None:
-    options = settings(**CONFIGURATIONS["all aspects"])
-
-    def text() -> str:
-        found = convert_events(corpus_events(case), options).proposals(options)
-        return "".join(proposal.to_json() + "\n" for proposal in found)
-
-    assert text() == text()
 
 
 @all_cases
@@ -178,13 +145,6 @@ def test_a_running_event_that_repeats_itself_changes_no_edge(case: str) -> None:
             fewer.append(event)
         seen.add(said)
     assert edges(jobs(fewer)) == edges(jobs(events))
-
-
-@all_cases
-def test_a_repeated_running_event_changes_nothing(case: str) -> None:
-    events = corpus_events(case)
-    twice = [event for event in events for _ in range(2 if event["eventType"] == "RUNNING" else 1)]
-    assert [proposals(job) for job in jobs(twice)] == [proposals(job) for job in jobs(events)]
 
 
 @all_cases
@@ -212,11 +172,6 @@ def test_a_killed_driver_failed_and_only_adds_edges() -> None:
     assert job.run.result is not None
     assert (job.run.result.type, job.patch_edges) == ("FAILURE", True)
     assert find(proposals(job), "dataJobInputOutput").change_type == "PATCH"
-
-
-def test_a_running_job_has_no_result() -> None:
-    job = only_job(corpus_events("k_killed"), Ending(final=False))
-    assert job.run.result is None
 
 
 def test_the_exit_code_counts_more_than_the_events() -> None:
@@ -274,19 +229,6 @@ def test_each_edge_belongs_to_the_right_job(recording: str) -> None:
 @all_recordings
 def test_columns_of_a_recording_are_those_of_the_truth(recording: str) -> None:
     assert expected_columns(truth_of(recording)) <= column_pairs(jobs_of(recording))
-
-
-def test_a_password_in_a_statement_is_not_shown() -> None:
-    recording = "jdbc-4.3.0"
-    assert b"s3cret" in b"".join(recorded("events", recording))
-    assert "s3cret" not in repr([one.to_obj() for job in jobs_of(recording) for one in proposals(job)])
-
-
-@pytest.mark.slow
-@all_recordings
-def test_gms_accepts_every_proposal_of_a_recording(recording: str) -> None:
-    for job in jobs_of(recording):
-        assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
 
 
 def test_an_application_is_not_named_after_the_session_before_it() -> None:

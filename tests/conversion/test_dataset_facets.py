@@ -347,18 +347,6 @@ def test_tags_have_keys_and_values(listed: Json, expected: str | None) -> None:
     written(file("/z", **facets), **ALL)
 
 
-@pytest.mark.parametrize("broken", [None, 7, [], "x", {"description": 7, "owners": {}, "tags": None}])
-def test_a_broken_facet_affects_no_other(broken: Any) -> None:
-    assert patches(written(file("/z", documentation=broken, ownership=broken, tags=broken), **ALL)) == {}
-    good = {"documentation": {"description": "x"}, "ownership": broken, "tags": broken}
-    assert list(patches(written(file("/z", **good), **ALL))) == ["datasetProperties"]
-
-
-def test_a_dataset_of_a_failed_query_gets_nothing() -> None:
-    events = whole_application(query("FAIL", outputs=[file("/z", **FACETS)]))
-    assert find_all(proposals(only_job(events, **ALL), **ALL), "datasetProperties") == []
-
-
 # -- Data-quality checks as the test results of a run
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import DatasetId, EventError, as_object, convert_events, parse_time_ms
+from airflow_provider_spark_datahub.conversion import EventError, as_object, convert_events, parse_time_ms
 from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead
 from airflow_provider_spark_datahub.conversion.events import RunEvent, iso_instant
 from tests.cases import cases
@@ -134,13 +134,6 @@ def test_other_values_are_not_datasets(datasets: Any) -> None:
     assert read.inputs == read.outputs == ()
 
 
-def test_a_dataset_may_have_nothing_but_a_name() -> None:
-    spelled: list[Json] = [{"namespace": "file", "name": "/a", "facets": None}]
-    (dataset,) = RunEvent.parse({**event(), "inputs": spelled}).inputs
-    assert dataset.id == DatasetId("file", "/a")
-    assert dataset.facets["schema"] == {}
-
-
 @cases("events")
 def test_times_are_read_as_milliseconds(text: Any, expected: int | None) -> None:
     found = parse_time_ms(text)
@@ -163,14 +156,6 @@ def test_invalid_utf8_affects_only_its_facet() -> None:
     assert as_object(output.facets["columnLineage"]) == {}
     with pytest.raises(EventError, match="not valid JSON"):
         RunEvent.parse(b'{"run": {"runId": "\xcc"}}')
-
-
-def test_half_a_surrogate_pair_is_read() -> None:
-    # A producer cut a text within a surrogate pair, which JSON can spell.
-    sent = query(job="shop.\ud83d", job_facets={"documentation": {"description": "half: \ud83d"}})
-    event = RunEvent.parse(json.dumps(sent).encode())
-    assert event.job_name == "shop.\ud83d"
-    assert as_object(event.job.facets["documentation"])["description"] == "half: \ud83d"
 
 
 @pytest.mark.parametrize("broken", [b'{"run": NaN, "x": "\\ud83d"}', b'{"run": "\\ud83d"'])

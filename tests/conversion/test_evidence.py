@@ -194,20 +194,6 @@ def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> 
     assert REJECTED.get(recording, set()) <= {(edge.kind, edge.rule) for edge in rejected}
 
 
-@pytest.mark.parametrize("recording", RECORDINGS)
-def test_an_edge_that_events_and_plans_name_is_true(recording: str) -> None:
-    conversion = converted(recording, with_log=True)
-    named: dict[str, set[str]] = {}
-    for job in conversion.jobs:
-        for kind, datasets in (("inputs", job.lineage.inputs), ("outputs", job.lineage.outputs)):
-            for urn, found in datasets.items():
-                named.setdefault(f"{kind} {found.edge_properties['source']}", set()).add(urn)
-    for kind in ("inputs", "outputs"):
-        true = true_edges(recording, kind) | true_edges(recording, f"either_{kind}")
-        assert named.get(f"{kind} EVENT, SPARK_PLAN", set()) <= true
-        assert named.get(f"{kind} SPARK_PLAN", set()) <= true
-
-
 def test_a_dataset_that_only_the_plan_of_a_reported_query_names_is_counted_and_explained() -> None:
     # Spark skipped the write (mode "ignore"), and no event names its path.
     conversion = converted("not_written-4.3.0", with_log=True, capture_evidence=True)

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset, PlanDatasets, unclear_paths
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node
+from tests.cases import cases
 from tests.conversion.recordings import recorded
 
 CSV = PlanDataset("file:/lake/raw/orders.csv")
@@ -73,16 +74,7 @@ def test_file_scans_name_their_paths() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("paths", "known"),
-    [
-        ("file:/a, ... 3 entries", ["file:/a"]),
-        ("file:/a, file:/b", ["file:/a", "file:/b"]),
-        ("file:/a, with comma", []),
-        ("file:/a very long on...", []),
-        ("file:/t/_delta_log/0.json", []),
-    ],
-)
+@cases("plans")
 def test_abbreviated_and_unclear_names_are_left_out(paths: str, known: list[str]) -> None:
     found = plan(node("Scan csv ", f"Location: InMemoryFileIndex [{paths}]"))
     assert [one.path for one in found.sources] == known

@@ -142,11 +142,6 @@ def test_details_of_a_run_are_read(facets: Any, expected: Json) -> None:
     assert RunDetails.of(parsed(run_facets=facets)) == RunDetails(**expected | {"interval": interval})
 
 
-def test_an_event_may_have_neither_details_of_its_run_nor_properties() -> None:
-    assert RunDetails.of(parsed()) is None
-    assert both() == ({}, {})
-
-
 def test_job_dependencies_are_upstream_runs() -> None:
     upstream = [{"run": {"runId": OTHER_QUERY}, "job": {}}, {"job": {"name": "no run"}}, None]
     found = written(*whole_application(run_facets={"jobDependencies": {"upstream": upstream}}))
@@ -232,7 +227,7 @@ def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
 
 
 RUN = "urn:li:dataProcessInstance:r"
-SECOND, MINUTE, HOUR, ONE_DAY = 1_000, 60_000, 3_600_000, 86_400_000
+HOUR, ONE_DAY = 3_600_000, 86_400_000
 
 
 @cases("run_facets")

@@ -84,12 +84,6 @@ def test_task_runs_have_datahubs_urn(cluster: str, dag_id: str, task_id: str, ru
     assert AirflowSite(cluster, "eu").task_run_urn(dag_id, task_id, run_id) == urn
 
 
-def test_flow_and_job_have_datahubs_urns() -> None:
-    assert SITE.job_urn("d", "t") == TASK_JOB
-    assert AirflowSite("c", "eu").flow_urn("d") == "urn:li:dataFlow:(airflow,eu.d,c)"
-    assert SITE.job_urn("d", "group,t") == "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),group%2Ct)"
-
-
 @pytest.mark.parametrize(
     ("site", "dag_id", "task_id", "flow_id"),
     [
@@ -263,11 +257,6 @@ def test_softly_deleted_runs_become_visible_again() -> None:
     found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
     present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
     assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
-
-
-def test_each_attempt_shows_its_own_log() -> None:
-    events = of(find_all(ended().proposals(), "dataProcessInstanceRunEvent"), ATTEMPT.urn)
-    assert [each.aspect["externalUrl"] for each in events] == ["http://af/log"] * 2
 
 
 def test_a_mapped_run_has_its_map_index() -> None:

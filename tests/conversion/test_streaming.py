@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Converter
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import _datasets_of, coalesce_with_queries
+from tests.cases import cases
 from tests.conversion import builders
-from tests.conversion.builders import CORPUS, Json, corpus_events, file_urns, json_lines, proposals, settings, urn
+from tests.conversion.builders import CORPUS, Json, file_urns, json_lines, proposals, settings, urn
 from tests.conversion.event_logs import (
     QUERY_ID,
     QUERY_RUN,
@@ -30,7 +32,6 @@ from tests.conversion.event_logs import (
     recorded_events,
     recorded_log,
 )
-from tests.oracles.strict import canonical_violations
 
 VERSIONS = ["3.5.9", "4.0.5", "4.3.0"]
 TABLE = urn("hive", "default.stream_orders")
@@ -119,34 +120,11 @@ def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(v
     assert upstreams == {f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("options", [{}, {"use_patch": True, "datasets": "keys", "platform_instance": "eu"}])
-def test_gms_accepts_every_proposal(version: str, options: Json) -> None:
-    found = [each for job in recorded_jobs(version, **options) for each in proposals(job, **options)]
-    assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
-
-
 def corpus_log() -> list[Json]:
     """Return the progress of the corpus's job as the event log has it. A listener of its own recorded it."""
     kinds = {"started": "QueryStartedEvent", "progress": "QueryProgressEvent", "terminated": "QueryTerminatedEvent"}
     lines = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
     return [{"Event": STREAMING + kinds[one["event"]], **one} for one in lines if one["event"] in kinds]
-
-
-def test_corpus_job_has_its_true_edges() -> None:
-    truth = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))["h_streaming"]
-    jobs = jobs_of(corpus_log(), corpus_events("h_streaming"))
-    assert {job.definition.id: edges(job) for job in jobs} == {
-        "h_streaming": (truth["inputs"], file_urns("/lake/out/h/in")),
-        "paid_to_parquet": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/paid")),
-        "rate_mem": ([], []),
-        "rate_avail": ([], []),
-        "foreach_batch": (file_urns("/lake/out/h/in"), file_urns("/lake/out/h/fb")),
-    }
-    assert {output for job in jobs for output in job.lineage.outputs} == {*truth["outputs"], *truth["either_outputs"]}
-    # One of its queries was stopped in the middle of a batch. That does not make the query a failure.
-    assert {job.run.result and job.run.result.type for job in jobs} == {"SUCCESS"}
 
 
 def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None:
@@ -200,18 +178,7 @@ def test_rates_of_all_sources_are_summed() -> None:
     assert list(job.lineage.inputs) == file_urns("/lake/in", "/lake/more")
 
 
-@pytest.mark.parametrize(
-    ("name", "sink", "job_id"),
-    [
-        (" paid ", "FileSink[file:/lake/paid]", "paid"),
-        (None, "FileSink[/lake/out/paid orders/]", "file_sink_lake.out.paid_orders"),
-        (None, "FileSink[s3a://lake/paid]", "file_sink_s3a_..lake.paid"),
-        (None, "DeltaSink[/lake/paid]", "delta-lake_sink_lake.paid"),
-        (None, "ForeachBatchSink", f"unnamed_ForeachBatchSink_{QUERY_ID}"),
-        (None, "FileSink[/]", f"unnamed_file_{QUERY_ID}"),
-        (None, "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a", f"unnamed_KafkaTable_{QUERY_ID}"),
-    ],
-)
+@cases("streaming")
 def test_the_name_of_a_query_is_stable(name: str | None, sink: str, job_id: str) -> None:
     for run_id, batch in ((QUERY_RUN, 3), (OTHER_RUN, 8)):
         progress = query_progressed(sink=sink, name=name, run_id=run_id, batch=batch)
@@ -219,19 +186,7 @@ def test_the_name_of_a_query_is_stable(name: str | None, sink: str, job_id: str)
         assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == (job_id, job_id, job_id)
 
 
-@pytest.mark.parametrize(
-    ("sink", "gap"),
-    [
-        ("FileSink[file:/lake/paid]", None),
-        ("MemorySink", None),
-        ("org.apache.spark.sql.execution.streaming.ConsoleTable$@5f1a", None),
-        ("ForeachBatchSink", "its rows go to a function of the job (ForeachBatchSink)"),
-        (
-            "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@5f1a",
-            "Spark's event log does not name its sink (KafkaTable)",
-        ),
-    ],
-)
+@cases("streaming")
 def test_a_sink_without_a_name_is_named_in_the_report(sink: str, gap: str | None) -> None:
     gaps = query_job([app_started(), query_progressed(sink=sink)]).diagnostics.gaps
     expected = f"no output of the streaming query 'paid' is known: {gap}"
@@ -412,8 +367,33 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
     assert query.definition.name == query.definition.flow.flow_id != application.definition.flow.flow_id
 
 
-def test_equal_logs_give_equal_bytes() -> None:
-    first, second = (recorded_jobs("4.3.0") for _ in range(2))
-    assert [p.to_obj() for job in first for p in proposals(job)] == [
-        p.to_obj() for job in second for p in proposals(job)
-    ]
+# -- sources and sinks as datasets
+
+
+GCS_SPEC = {"gcs": ["gcs://my-bucket/foo/{table}/*/*/*"]}
+
+
+def urns_of(description: str, offset: object = None, default_fs: str = "", **options: object) -> list[str]:
+    namer = DatasetNamer(settings(**options), {})
+    named = [namer.name(dataset) for dataset in _datasets_of(description, offset, default_fs)]
+    return [name.urn for name in named if name is not None]
+
+
+@cases("streaming")
+def test_sources_are_named(description: str, default_fs: str, expected: str) -> None:
+    assert urns_of(description, default_fs=default_fs) == [urn(*expected.split(",", 1))]
+
+
+def test_path_specs_apply_to_sources() -> None:
+    description = "DeltaSink[gcs://my-bucket/foo/tests/year=2023/month=03/day=11/myfile.parquet]"
+    assert urns_of(description, path_specs=GCS_SPEC) == [urn("gcs", "my-bucket/foo/tests")]
+
+
+@cases("streaming")
+def test_topics_of_kafka_are_read(description: str, offset: object, topics: list[str]) -> None:
+    assert urns_of(description, offset) == [urn("kafka", topic) for topic in topics]
+
+
+@cases("streaming")
+def test_sources_without_a_dataset(description: str) -> None:
+    assert urns_of(description, default_fs="file:///") == []

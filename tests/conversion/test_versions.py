@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion import Converter, Ending
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
+from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
@@ -121,18 +122,7 @@ def test_a_failed_query_read_and_wrote_nothing() -> None:
     assert uses(whole_application(good, failed))[f"input:{TABLE}"]["version"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("rows", "written", "warned"),
-    [
-        ([0], "/z", True),
-        ([0, 0], "/z", True),
-        ([0, 5], "/z", False),
-        ([0, None], "/z", False),
-        ([], "/z", False),
-        # The target of a first MERGE is empty.
-        ([0], "/wh/t", False),
-    ],
-)
+@cases("versions")
 def test_a_dataset_of_which_no_row_was_read_is_a_gap(rows: list[int | None], written: str, warned: bool) -> None:
     output = table() if written == "/wh/t" else file(written)
     queries = [

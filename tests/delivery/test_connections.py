@@ -86,15 +86,7 @@ def test_the_address_of_datahubs_ui_is_known(server: str, address: str) -> None:
     assert sinks.RestSink(read("rest", {"host": server})).web_address == address
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://user:S3cretPW@reg:8081/x?y=a@b",
-        "https://user:S3cretPW@reg:8081/team@corp/",
-        "http://me:0therPW9@h1:8081,http://user:S3cretPW@h2:8081",
-        "https://user:S3cret@PW@reg:8081",
-    ],
-)
+@cases("connections")
 def test_the_password_of_an_address_is_masked(url: str) -> None:
     password = "S3cret@PW" if "S3cret@PW" in url else "S3cretPW"
     assert password not in mask_secrets(f"401 for user:{password} and {password}", {"url": url})

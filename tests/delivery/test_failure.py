@@ -19,24 +19,14 @@ from airflow_provider_spark_datahub.delivery.failure import (
     call_library,
 )
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem
+from tests.cases import cases
 from tests.delivery.samples import upserts
 
 
-@pytest.mark.parametrize(
-    ("statuses", "kind", "may_pass"),
-    [
-        ([400, 409, 413, 422], FailureKind.REJECTED, False),
-        ([401, 403, 407], FailureKind.UNAUTHORISED, False),
-        ([402, 404, 405, 406, *range(410, 413), *range(414, 419)], FailureKind.MISCONFIGURED, False),
-        ([421, 424, 426, 428, 431, 451, 495, 496, 497], FailureKind.MISCONFIGURED, False),
-        ([429], FailureKind.THROTTLED, True),
-        ([500], FailureKind.FAILED, True),
-        ([302, 408, 423, 425, 444, 460, 499, 502, 503, 504], FailureKind.UNAVAILABLE, True),
-    ],
-)
-def test_http_statuses_have_a_kind(statuses: list[int], kind: FailureKind, may_pass: bool) -> None:
-    assert {FailureKind.from_http_status(status) for status in statuses} == {kind}
-    assert kind.may_pass is may_pass
+@cases("failure")
+def test_http_statuses_have_a_kind(statuses: list[int], kind: str, may_pass: bool) -> None:
+    assert {FailureKind.from_http_status(status) for status in statuses} == {FailureKind[kind]}
+    assert FailureKind[kind].may_pass is may_pass
 
 
 def test_the_text_of_a_server_becomes_one_printable_line() -> None:
