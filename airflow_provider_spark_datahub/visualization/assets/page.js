@@ -51,7 +51,8 @@
     }
   }
 
-  // Unfolded tables: space is made below their names across the whole drawing, so that the order of boxes stays.
+  // An unfolded table lists its columns below its name. Everything that is drawn lower, in the whole width of the drawing, moves
+  // down to make space for them, so that the order of the boxes stays.
   const HEAD = 44, ROW = 17, MOST_ROWS = 30, LANES = 26;
   const make = (name, attributes, text = "") => {
     const element = document.createElementNS(svg.namespaceURI, name);
@@ -70,20 +71,17 @@
   const unfolded = new Set();
   let columnLines = [];
   const grown = (key) => unfolded.has(key) ? (Math.min(columnRows.get(key).length, MOST_ROWS + 1) + 0.5) * ROW : 0;
-  let spaces = []; // below each unfolded table's name: from which height on, and by how much all is lowered in the end
-  const down = (y) => {
-    let low = 0, high = spaces.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (spaces[middle][0] <= y) low = middle + 1; else high = middle;
-    }
-    return low ? spaces[low - 1][1] : 0;
-  };
+  // From top to bottom: the height below which a space begins, and by how much what is there moves down, with the spaces above.
+  let spaces = [];
+  const down = (y) => spaces.findLast((space) => space.from <= y)?.by ?? 0;
   const lowered = (y) => y + down(y);
   const makeSpaces = () => {
     spaces = [];
-    [...unfolded].map((key) => [places.get(key).y, key]).sort(([a], [b]) => a - b)
-      .forEach(([y, key]) => spaces.push([y + HEAD, Math.max(spaces.at(-1)?.[1] ?? 0, down(y) + grown(key))]));
+    for (const key of [...unfolded].sort((one, other) => places.get(one).y - places.get(other).y)) {
+      const { y } = places.get(key), above = spaces.at(-1)?.by ?? 0;
+      // Tables at one height share the space of the longest list.
+      spaces.push({ from: y + HEAD, by: Math.max(above, down(y) + grown(key)) });
+    }
   };
   const topOf = (key) => lowered(places.get(key).y);
   const endOf = (key, y) => y - places.get(key).y + topOf(key);
@@ -145,26 +143,20 @@
       `and ${found.length - MOST_ROWS} more`));
     return list;
   };
-  const fold = (keys, open) => {
-    keys.filter((key) => columnRows.get(key)?.length).forEach((key) => {
-      if (open === unfolded.has(key)) return;
-      const box = boxes.get(key);
-      if (open) { unfolded.add(key); box.append(listColumns(key)); }
-      else { unfolded.delete(key); box.querySelector(".columns").remove(); }
-      all("rect", box).forEach((part) => part.setAttribute("height", places.get(key).height + grown(key)));
-    });
-    makeSpaces();
-    boxes.forEach((box, key) => {
-      const by = down(places.get(key).y);
-      if (by) box.setAttribute("transform", `translate(0 ${by})`); else box.removeAttribute("transform");
-    });
+  const setUnfolded = (key, open) => {
+    const box = boxes.get(key);
+    if (open) { unfolded.add(key); box.append(listColumns(key)); }
+    else { unfolded.delete(key); box.querySelector(".columns").remove(); }
+    all("rect", box).forEach((part) => part.setAttribute("height", places.get(key).height + grown(key)));
+  };
+  const moveAll = () => {
+    boxes.forEach((box, key) => box.setAttribute("transform", `translate(0 ${down(places.get(key).y)})`));
     lines.forEach((line, key) => line.setAttribute("d", bent(routeOf(...key.split(" ")))));
     drawColumnLines();
     height = lowered(fullHeight);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.querySelector(".sheet").setAttribute("height", height);
     zoom(scale);
-    show();
   };
   // The chosen table; of a traced column, all tables on its way; else every table.
   const foldWhat = () => {
@@ -172,8 +164,11 @@
     return [...columnRows.keys()].filter((key) => !traced || traced.boxes.has(key));
   };
   const foldOrUnfold = (keys) => {
-    const some = keys.filter((key) => columnRows.get(key)?.length);
-    fold(some, !some.every((key) => unfolded.has(key)));
+    const some = keys.filter((key) => columnRows.get(key)?.length), open = !some.every((key) => unfolded.has(key));
+    some.filter((key) => unfolded.has(key) !== open).forEach((key) => setUnfolded(key, open));
+    makeSpaces();
+    moveAll();
+    show();
   };
 
   const hint = byId("hint"), more = byId("more"), find = byId("find"), found = byId("found"), deciding = byId("deciding");
