@@ -1,7 +1,6 @@
 """What one huge event or application costs: twice as much for twice the size, if nothing is quadratic.
 
-    python benchmarks/event_size.py                      # CPU, memory and checks of the time, for n and 2 n
-    python benchmarks/event_size.py outputs 100000 in 5  # a whole task with such an event, and 5 s for lineage
+    python benchmarks/event_size.py [SHARE]   # CPU, memory and checks of the time, for n and 2 n, or a share of them
 
 Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each; ``files`` that only
 column lineage names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``:
@@ -17,8 +16,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
@@ -159,27 +156,8 @@ def convert(shape: str, count: int) -> None:
     )
 
 
-def run_task(shape: str, count: int, seconds: float) -> None:
-    """Run the end of a task with a limit of time, and print how long it took."""
-    import pytest
-
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.operators.tries import FakeSpark, configure_airflow, operator_with_lineage, report_of
-
-    with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as folder:
-        configure_airflow(Path(folder), patched.setenv)
-        spark = FakeSpark(Path(folder), patched.setenv)
-        spark.writes(b"\n".join([*SHAPES[shape][0](count), b""]))
-        report = report_of(operator_with_lineage(spark, lineage_timeout=seconds))
-    taken, state = report["seconds"], f"{report['delivered']:,d} delivered, {report['pending']:,d} pending"
-    print(f"{shape} {count:,d}: {taken:.2f} s of {seconds:g}, {taken / seconds:.2f}; {state}")
-
-
 def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
-    if len(arguments) == 4:
-        run_task(arguments[0], int(arguments[1]), float(arguments[3]))
-        return
     if len(arguments) == 3:
         make, _ = SHAPES[arguments[0]]
         for text in make(int(arguments[1])):
@@ -188,8 +166,9 @@ def main(arguments: list[str]) -> None:
     if len(arguments) == 2:
         convert(arguments[0], int(arguments[1]))
         return
+    share = float(arguments[0]) if arguments else 1.0
     for shape, (_, most) in SHAPES.items():
-        for count in (most, 2 * most):
+        for count in (int(most * share), 2 * int(most * share)):
             subprocess.run([sys.executable, __file__, shape, str(count)], check=True)
 
 

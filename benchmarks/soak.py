@@ -1,6 +1,6 @@
 """Does anything get lost? Tasks, a GMS of changing mood, drainers and tasks that are killed, and a disk that fills.
 
-    PYTHONPATH=. python benchmarks/soak.py [--minutes 10] [--seed 1] [--keep]
+    PYTHONPATH=. python benchmarks/soak.py [--minutes 10] [--seed 1]
 
 Eight tasks at a time (processes without Airflow) write a recorded job's events, each with run ids of its own, and end
 within a budget of 6 s. GMS changes its mood every few seconds: it stores, refuses connections, answers 429, 500 or 503,
@@ -16,12 +16,10 @@ import argparse
 import contextlib
 import itertools
 import json
-import logging
 import multiprocessing
 import os
 import random
 import re
-import resource
 import shutil
 import socketserver
 import subprocess
@@ -64,26 +62,6 @@ MOODS = ("well", "well", "well", "refused", "429", "500", "503", "hangs", "flood
 MOST_RUNS = 1_000_000
 MOST_FUTILE_DRAINS = 3
 """After as many drains that settle nothing, the rest counts as left: a busy machine may keep one from its work."""
-
-
-class _Steps(logging.Handler):
-    """The debug log of one attempt, with the seconds since the end of its job, by the clock and of the processor."""
-
-    def begin(self, started: float) -> None:
-        """Forget the attempt before."""
-        self._started, self._processor = started, time.process_time()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        seconds, processor = time.monotonic() - self._started, time.process_time() - self._processor
-        self.lines.append(f"{seconds:.2f} {processor:.2f} {record.getMessage()[:160]}")
-
-
-_steps = _Steps()
-_steps.begin(0.0)
-logging.getLogger("airflow_provider_spark_datahub").addHandler(_steps)
-logging.getLogger("airflow_provider_spark_datahub").propagate = False
 
 
 @dataclass
@@ -218,8 +196,7 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
     report: dict[str, Any] = {"kept": lineage.report.outbox_entry is not None}
     if sink is None:
         place.report(number).write_text(json.dumps(report))
-    started, waited = time.monotonic(), seconds_without_processor()
-    _steps.begin(started)
+    started = time.monotonic()
     try:
         end = task.AttemptEnd(True, "SUCCESS", START_MS + 60_000, BUDGET if sink is None else 120.0)
         done = task.EndedAttempt(lineage, end).finish()
@@ -229,9 +206,6 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
         report |= {
             "kept": done.outbox_entry is not None, "complete": done.is_complete, "seconds": time.monotonic() - started,
             "reason": done.reason, "warnings": done.warnings,
-            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "waited": seconds_without_processor() - waited,
-            "steps": _steps.lines if time.monotonic() - started > BUDGET else [],
         }  # fmt: skip
     if sink is None:
         place.report(number).write_text(json.dumps(report))
@@ -241,15 +215,9 @@ def _own_run_id(number: int, run_id: bytes) -> bytes:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{number} {run_id.decode()}")).encode()
 
 
-def seconds_without_processor() -> float:
-    """Return for how long this thread could have run, but had no processor, since others had it."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-
-
 def run_tasks(place: Place, first: int) -> None:
     """Run attempts one after another until there is a file that says to stop."""
     os.nice(10)
-    logging.getLogger("airflow_provider_spark_datahub").setLevel(logging.DEBUG)
     for number in range(first, MOST_RUNS, TASKS):
         if (place.root / "stop").exists():
             return
@@ -382,14 +350,6 @@ def count_losses(place: Place, gms: Gms) -> None:
     for quarantined in left.quarantined():
         print(f"QUARANTINED {quarantined.name}: {quarantined.reasons}")
     print(f"lineage took {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (longest), budget {BUDGET} s")
-    print(f"largest task: {max(report.get('megabytes', 0) for report in reports.values())} MB")
-    over = [report for report in reports.values() if report.get("steps")]
-    over.sort(key=lambda report: report["waited"] - report["seconds"])
-    print(f"took longer than the budget: {len(over)}, of these without waiting for a processor: "
-          f"{sum(report['seconds'] - report['waited'] > BUDGET for report in over)}")  # fmt: skip
-    for report in over[:3]:
-        print(f"{report['seconds']:.2f} s, of these {report['waited']:.2f} s without a processor:")
-        print("\n".join(report["steps"]))
     for sentence, count in missing.most_common(10):
         print(f"LOST {count}: {sentence}")
 
@@ -399,7 +359,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="keep the folder, and a copy of the disk, for a look")
     arguments = parser.parse_args()
     gms = Gms()
     gms.become("well")
@@ -419,10 +378,6 @@ def main() -> None:
             drain(place, over=True)
             left, before = place.left(), left
             futile = futile + 1 if left == before else 0
-        if arguments.keep:
-            kept = tempfile.mkdtemp(prefix="soak-")
-            shutil.copytree(place.root, kept, dirs_exist_ok=True)
-            print("kept:", kept)
         count_losses(place, gms)
         shutil.rmtree(place.root / "events", ignore_errors=True)
 

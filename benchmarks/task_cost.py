@@ -1,22 +1,17 @@
 """Cost of lineage for a task: seconds before, during and after Spark, beside plain ``SparkSubmitOperator``.
 
 Each task runs in a new process, by ``airflow dags test``. The kinds take turns, so that all see the same
-machine. Prints the median of each, and what it adds to the plain task of the same turn.
+machine.
 
     plain        SparkSubmitOperator
     listener     the same, with OpenLineage's listener, whose events go to a file that nobody reads
-    file         SparkSubmitDatahubOperator, into a file
-    rest         the same, to a server that takes everything, in another process
-    followed     the same, and the running job's lineage every second (``emit_periodically``)
-    coordinate   as ``rest``, with the jar by its Maven coordinate, which is resolved before the job
-    shared       as ``rest``, with the archive of Java classes that ``spark-datahub warm`` wrote
+    rest         SparkSubmitDatahubOperator, to a server that takes everything, in another process
+    shared       the same, with the archive of Java classes that ``spark-datahub warm`` wrote
 
-Jobs: ``demo`` is ``example_dags/jobs/build_orders.py`` on a real Spark; ``tasks`` and ``slow_tasks`` are a query of
-20,000 of Spark's tasks, of 1 ms and of 50 ms; its event log mentions all of them. The others are a ``spark-submit``
-that takes four seconds to leave events, so that before and after can be seen without Spark's noise: ``recorded`` those
-of a recorded job (71 events, 0.4 MB), ``wide`` 16 MB (122 events, 300 columns each).
+Jobs: ``demo`` is ``example_dags/jobs/build_orders.py``; ``tasks`` is a query of 20,000 of Spark's tasks, of 1 ms each,
+whose event log mentions all of them.
 
-    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [--archives FOLDER] [JOB …]
+    python benchmarks/task_cost.py [--runs N] [--kinds plain,rest] [JOB …]
 """
 
 from __future__ import annotations
@@ -33,37 +28,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 JAR = (ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar").resolve()
 SPARK_ENV = (ROOT / ".venv-spark").resolve()
-COORDINATE = "io.openlineage:openlineage-spark_{scala}:1.53.0"
-KINDS = ("plain", "listener", "file", "rest", "followed", "coordinate", "shared")
-SUBMIT_SECONDS = 4
-FIGURES = (
-    "before: wall", "before: CPU", "during: wall", "during: CPU of the task", "during: CPU of Spark",
-    "after: wall", "after: CPU",
-)  # fmt: skip
-WALLS = [number for number, name in enumerate(FIGURES) if name.endswith("wall")]
+KINDS = ("plain", "listener", "rest", "shared")
+FIGURES = ("before", "during", "after", "CPU of the task", "CPU of Spark")
+WALLS = 3
 _TASKS = """from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.master("local[{threads}]").appName("tasks").getOrCreate()
-rows = spark.range(0, 20_000, 1, 20_000).selectExpr("java_method('java.lang.Thread', 'sleep', {ms}L) AS slept")
+spark = SparkSession.builder.master("local[2]").appName("tasks").getOrCreate()
+rows = spark.range(0, 20_000, 1, 20_000).selectExpr("java_method('java.lang.Thread', 'sleep', 1L) AS slept")
 rows.selectExpr("count(slept) AS slept").write.mode("overwrite").parquet("{output}")
 """
-_SPARK_SUBMIT = f"""#!/bin/bash
-for argument in "$@"; do
-  case "$argument" in
-    spark.openlineage.transport.location=*) location="${{argument#*=}}" ;;
-  esac
-done
-sleep {SUBMIT_SECONDS}
-if [ -n "$location" ]; then
-  mkdir -p "$(dirname "$location")"
-  cp "$TASK_COST_FOLDER/$TASK_COST_JOB.ndjson" "$location"
-fi
+_SERVER = """import threading
+from tests.oracles.gms import GmsStandIn
+
+with GmsStandIn() as gms:
+    print(gms.url, flush=True)
+    threading.Event().wait()
 """
 _DAG_FILE = """from airflow.sdk import DAG
 from benchmarks.task_cost import measured_dag
@@ -101,16 +87,8 @@ def measured_dag() -> Any:
 
 def _leave(moments: list[Moment], path: Path) -> None:
     entered, submitted, ended, left = moments
-    figures = [
-        submitted.wall - entered.wall,
-        submitted.own - entered.own,
-        ended.wall - submitted.wall,
-        ended.own - submitted.own,
-        ended.children - submitted.children,
-        left.wall - ended.wall,
-        left.own - ended.own,
-    ]
-    path.write_text(json.dumps(figures))
+    walls = [later.wall - earlier.wall for earlier, later in pairwise(moments)]
+    path.write_text(json.dumps([*walls, left.own - entered.own, ended.children - submitted.children]))
 
 
 def _operator(kind: str, job: str, folder: Path) -> Any:
@@ -122,7 +100,7 @@ def _operator(kind: str, job: str, folder: Path) -> Any:
         "task_id": "task",
         "name": f"task_cost_{job}",
         "application": str(
-            folder / "tasks.py" if "tasks" in job else ROOT / "example_dags" / "jobs" / "build_orders.py"
+            folder / "tasks.py" if job == "tasks" else ROOT / "example_dags" / "jobs" / "build_orders.py"
         ),
         "application_args": [str(folder / "shop")],
     }
@@ -140,9 +118,8 @@ def _operator(kind: str, job: str, folder: Path) -> Any:
     return SparkSubmitDatahubOperator(
         **arguments,
         conf=conf,
-        datahub_conn_id="datahub_file" if kind == "file" else "datahub_rest",
-        openlineage_jar=COORDINATE if kind == "coordinate" else str(JAR),
-        emit_periodically=1 if kind == "followed" else 0,
+        datahub_conn_id="datahub_rest",
+        openlineage_jar=str(JAR),
     )
 
 
@@ -187,11 +164,11 @@ def _airflow() -> str:
 
 @contextmanager
 def gms() -> Iterator[str]:
-    """The URL of a server that takes everything."""
-    command = [sys.executable, str(Path(__file__).with_name("delivery_load.py")), "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    """Start a server that takes everything, in a process of its own, and yield its URL."""
+    command, path = [sys.executable, "-c", _SERVER], {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True) as server:
         try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline() if server.stdout else 0)}"
+            yield server.stdout.readline().strip() if server.stdout else ""
         finally:
             server.kill()
 
@@ -200,7 +177,6 @@ def environment(folder: Path, url: str) -> dict[str, str]:
     """An Airflow of its own, with a migrated database."""
     connections = {
         "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
-        "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "lineage")},
         "datahub_rest": {"conn_type": "datahub-rest", "host": url},
     }
     made = {
@@ -210,6 +186,7 @@ def environment(folder: Path, url: str) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "PYTHONPATH": str(ROOT),
+        "PATH": f"{SPARK_ENV / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "SPARK_HOME": str(next((SPARK_ENV / "lib").glob("python3*/site-packages/pyspark"))),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": str(SPARK_ENV / "bin" / "python"),
@@ -221,77 +198,55 @@ def environment(folder: Path, url: str) -> dict[str, str]:
     return made
 
 
-def lay_out(job: str, folder: Path) -> Path:
-    """What a job needs. Gives the folder of its ``spark-submit``."""
-    if job == "demo":
-        raw = folder / "shop" / "raw"
-        raw.mkdir(parents=True)
-        customers = [f"{number},Customer {number},{['DE', 'FR', 'PT'][number % 3]}" for number in range(500)]
-        orders = [f"{one},{one % 500},{one % 97}.5,{'PAID' if one % 2 else 'OPEN'},2026-01-01" for one in range(20_000)]
-        (raw / "customers.csv").write_text("\n".join(["customer_id,name,country", *customers]) + "\n")
-        (raw / "orders.csv").write_text("\n".join(["order_id,customer_id,amount,status,order_date", *orders]) + "\n")
-        return SPARK_ENV / "bin"
-    if "tasks" in job:
-        ms, threads = (50, 8) if job == "slow_tasks" else (1, 2)
-        (folder / "tasks.py").write_text(_TASKS.format(ms=ms, threads=threads, output=folder / "slept"))
-        return SPARK_ENV / "bin"
-    from event_mix import CORPUS, wide_application
-
-    recorded = CORPUS / "b_multi_sql_hive.ndjson"
-    events = recorded.read_bytes() if job == "recorded" else b"".join(wide_application(0))
-    (folder / f"{job}.ndjson").write_bytes(events)
-    binary = folder / "bin" / "spark-submit"
-    binary.parent.mkdir(exist_ok=True)
-    binary.write_text(_SPARK_SUBMIT)
-    binary.chmod(0o755)
-    return binary.parent
+def lay_out(folder: Path) -> None:
+    """Write what the jobs need."""
+    raw = folder / "shop" / "raw"
+    raw.mkdir(parents=True)
+    customers = [f"{number},Customer {number},{['DE', 'FR', 'PT'][number % 3]}" for number in range(500)]
+    orders = [f"{one},{one % 500},{one % 97}.5,{'PAID' if one % 2 else 'OPEN'},2026-01-01" for one in range(20_000)]
+    (raw / "customers.csv").write_text("\n".join(["customer_id,name,country", *customers]) + "\n")
+    (raw / "orders.csv").write_text("\n".join(["order_id,customer_id,amount,status,order_date", *orders]) + "\n")
+    (folder / "tasks.py").write_text(_TASKS.format(output=folder / "slept"))
 
 
-def print_table(figures: Mapping[str, list[list[float]]]) -> None:
-    """Medians, and medians of what each task adds to the plain one of the same turn."""
-    print(f"| | {' | '.join(FIGURES)} | wall, of the plain task's |")
-    print(f"|---{'|---' * (len(FIGURES) + 1)}|")
-    for kind, rows in figures.items():
-        cells = []
-        for number in range(len(FIGURES)):
-            median = statistics.median(row[number] for row in rows)
-            pairs = zip(rows, figures["plain"], strict=True)
-            added = statistics.median(row[number] - plain[number] for row, plain in pairs)
-            cells.append(f"{median:.2f}" if kind == "plain" else f"{median:.2f} ({added:+.2f})")
-        walls = [[sum(row[number] for number in WALLS) for row in each] for each in (rows, figures["plain"])]
-        ratio = statistics.median(one / plain for one, plain in zip(*walls, strict=True))
-        print(f"| {kind} | " + " | ".join(cells) + f" | {ratio:.2f} |", flush=True)
+def print_costs(figures: Mapping[str, list[list[float]]]) -> None:
+    """Print the medians of what each task adds to the plain one of the same turn, and of their ratio."""
+    for kind, rows in list(figures.items())[1:]:
+        pairs = list(zip(rows, figures["plain"], strict=True))
+        added = [
+            statistics.median(row[number] - plain[number] for row, plain in pairs) for number in range(len(FIGURES))
+        ]
+        walls = ([sum(row[:WALLS]) for row in pair] for pair in pairs)
+        ratio = statistics.median(wall / of_plain for wall, of_plain in walls)
+        costs = ", ".join(f"{name} {seconds:+.2f} s" for name, seconds in zip(FIGURES, added, strict=True))
+        print(f"{kind:<8} {ratio:.2f} of plain; {costs}", flush=True)
 
 
 def main() -> None:
     """Print a table for each job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--kinds", default=",".join(KINDS[:-2]))
-    parser.add_argument(
-        "--archives", type=Path, help="archives of Java classes; default: written before the first task"
-    )
-    parser.add_argument("jobs", nargs="*", default=["demo", "recorded", "wide"])
-    wanted = parser.parse_args()
-    kinds = list(dict.fromkeys(["plain", *wanted.kinds.split(",")]))
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("jobs", nargs="*", default=["demo"])
+    options = parser.parse_args()
+    kinds = list(dict.fromkeys(["plain", *options.kinds.split(",")]))
     with tempfile.TemporaryDirectory() as place, gms() as url:
         folder = Path(place)
-        base, archives = environment(folder, url), wanted.archives or folder / "classes"
-        if "shared" in kinds and not wanted.archives:
+        archives, base = folder / "classes", environment(folder, url)
+        lay_out(folder)
+        if "shared" in kinds:
             warm = [str(Path(sys.executable).with_name("spark-datahub")), "warm", "--folder", str(archives)]
-            warm += ["--openlineage-jar", str(JAR)]
-            command = [*warm, "--spark-submit", str(SPARK_ENV / "bin" / "spark-submit")]
-            subprocess.run(command, env=base, check=True, stdout=sys.stderr)
-        for job in wanted.jobs:
-            own = {**base, "PATH": f"{lay_out(job, folder)}{os.pathsep}{base['PATH']}"}
+            warm += ["--openlineage-jar", str(JAR), "--spark-submit", str(SPARK_ENV / "bin" / "spark-submit")]
+            subprocess.run(warm, env=base, check=True, stdout=sys.stderr)
+        for job in options.jobs:
             figures: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
             # One turn that does not count: it warms the machine's caches.
-            for turn in range(wanted.runs + 1):
+            for turn in range(options.runs + 1):
                 for kind in kinds:
-                    figures[kind].append(figures_of(kind, job, folder, archives, own))
+                    figures[kind].append(figures_of(kind, job, folder, archives, base))
                     print(job, turn, kind, *(f"{figure:.2f}" for figure in figures[kind][-1]), file=sys.stderr)
-            print(f"{job}, {wanted.runs} runs, seconds (added to plain)")
-            print_table({kind: rows[1:] for kind, rows in figures.items()})
+            print(f"{job}, {options.runs} runs, added to the plain task of the turn (medians)")
+            print_costs({kind: rows[1:] for kind, rows in figures.items()})
 
 
 if __name__ == "__main__":

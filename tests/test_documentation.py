@@ -97,6 +97,13 @@ def test_pages_name_files_of_the_project_that_exist() -> None:
     assert sorted((page, path) for page, path in found if not (ROOT / path).exists()) == []
 
 
+def test_every_benchmark_runs_in_the_nightly_workflow() -> None:
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    programs = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    # These two make events for the others.
+    assert programs - set(re.findall(r"benchmarks/(\w+\.py)", nightly)) <= {"archive_in_memory.py", "event_mix.py"}
+
+
 def test_the_architecture_names_files_and_folders_that_exist() -> None:
     paths = re.findall(r"`((?:[\w.]+/)+(?:[\w.]+\.\w+)?|\w+\.py)`", ARCHITECTURE)
     assert len(paths) > 50
