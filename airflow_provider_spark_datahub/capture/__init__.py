@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from .spark_submit import (
         DriverOutput,
         InjectionError,
-        RunningSubmit,
         Submission,
         check_command_line,
         private_folder,
         remove_abandoned_properties,
+        running_submits,
     )
     from .stored_files import COMPRESSED, DamagedFileError, decompressed, read_lines
 else:

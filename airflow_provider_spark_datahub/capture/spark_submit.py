@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import select
-import signal
 import stat
 import tempfile
 import time
@@ -14,9 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
 
@@ -296,66 +292,25 @@ _EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")
 """Beginnings of the properties that name a place of events."""
 
 
-class RunningSubmit(msgspec.Struct, frozen=True):
-    """Process of a ``spark-submit`` on this machine, found by the place of its events, which only one attempt has.
+def running_submits(*places: str) -> list[int]:
+    """Return the ids of this machine's processes of ``spark-submit`` that name one of the places of events. Only Linux.
 
-    :param started: start of the process in the kernel's clock ticks: a later process may get the same id.
+    A place is a file, or a folder of files, which only one attempt has. In cluster mode, the process is left out: the
+    driver runs elsewhere.
     """
+    marks = tuple(filter(None, places))
+    return sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _writes_to(folder, marks))
 
-    pid: int
-    started: int
-    _marks: tuple[str, ...]
 
-    @classmethod
-    def find(cls, *places: str) -> list[Self]:
-        """Return the processes of this machine whose Spark properties name one of the places. Only on Linux.
-
-        A place is a file, or a folder of files. In cluster mode, the process is left out: the driver runs elsewhere.
-        """
-        marks = tuple(filter(None, places))
-        found = (cls._of(int(folder.name), marks) for folder in Path("/proc").glob("[0-9]*"))
-        return sorted((process for process in found if process is not None), key=lambda process: process.pid)
-
-    @classmethod
-    def _of(cls, pid: int, marks: tuple[str, ...]) -> Self | None:
-        try:
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-            # The name in brackets may hold blanks and brackets; the 20th field behind it is the start.
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            state, started = stat[0], int(stat[19])
-        except (OSError, IndexError, ValueError):
-            return None
-        folders = [f"{mark}/" for mark in marks]
-        names_place = any(
-            argument.endswith(marks) or any(folder in argument for folder in folders)
-            for argument in arguments
-            if argument.startswith(_EVENT_PROPERTIES)
-        )
-        is_cluster = any(pair == ("--deploy-mode", "cluster") for pair in itertools.pairwise(arguments))
-        return cls(pid, started, marks) if names_place and not is_cluster and state != "Z" else None
-
-    def stop(self, seconds: float) -> bool:
-        """Stop the process: SIGTERM, then SIGKILL. Return whether it is gone.
-
-        The process is opened before its start time is compared: a later process with the same id gets no signal.
-
-        :param seconds: time to wait for the process's end after each signal.
-        """
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        try:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if self._of(self.pid, self._marks) != self:
-                    return True
-                signal.pidfd_send_signal(descriptor, number)
-                if select.select([descriptor], [], [], seconds)[0]:
-                    return True
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
+def _writes_to(process: Path, marks: tuple[str, ...]) -> bool:
+    try:
+        arguments = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
         return False
+    folders = [f"{mark}/" for mark in marks]
+    names_place = any(
+        argument.endswith(marks) or any(folder in argument for folder in folders)
+        for argument in arguments
+        if argument.startswith(_EVENT_PROPERTIES)
+    )
+    return names_place and ("--deploy-mode", "cluster") not in itertools.pairwise(arguments)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .assets import emit_assets
     from .datahub import airflow_connections, check_sink, open_sink, sink_of
     from .lineage_source import LineageSource, Scope, TaskReport
-    from .masking import hide_secrets, mask
+    from .masking import mask
     from .metrics import count_attempt, gauge_outbox
     from .storage import configured_outbox, result_folder
 else:

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
 from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
-from airflow_provider_spark_datahub.hooks.masking import hide_secrets, shown_secrets
+from airflow_provider_spark_datahub.hooks.masking import mask_secrets, shown_secrets
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task import Connections
 
@@ -165,7 +165,6 @@ def airflow_connections(
 def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> list[CheckResult]:
     """Return the results of all checks of a connection, without writing anything."""
     results = sink.check(deadline)
-    hide_secrets()  # as the plugin does in the API server; the command line loads no plugins
     if shown := shown_secrets(connection_of(connection_id).extra_dejson):
         results.append(
             delivery.CheckResult(
@@ -180,6 +179,7 @@ def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> l
 
 
 def _parts(connection: Any) -> ConnectionParts:
+    mask_secrets(connection.extra_dejson)
     return delivery.ConnectionParts(
         connection.host,
         connection.port,

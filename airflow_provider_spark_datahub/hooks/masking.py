@@ -1,4 +1,4 @@
-"""Airflow's masker of secrets: texts that its logs hide, and keys of connections that its API hides."""
+"""Airflow's masker of secrets: texts that its logs hide, and keys of connections that its API shows."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from typing import Any
 
 from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
 
-_HIDDEN_KEYS = ("api-key", "basic.auth.user.info", "sasl.jaas.config", "sasl.oauthbearer.config", "ssl.key.pem")
-"""Keys that the JSON of our connections may have, hold secrets, and are not in Airflow's own list."""
-
 
 def mask(secret: str) -> None:
     """Make Airflow hide a text in its logs."""
     _masker("mask_secret", secret)
 
 
-def hide_secrets() -> None:
-    """Have this process's Airflow hide the keys in our connections' JSON that hold secrets.
-
-    Airflow has read ``[core] sensitive_var_conn_names`` before it loads plugins, so they are added to the names that it
-    keeps. If it keeps none in these places, nothing changes, and :func:`shown_secrets` names the keys.
-    """
-    for module in ("airflow._shared.secrets_masker", "airflow.sdk._shared.secrets_masker"):
-        with suppress(ImportError, AttributeError, TypeError):  # none may keep the plugin from loading
-            names = import_module(module)._secrets_masker().sensitive_variables_fields
-            names.extend(name for key in _HIDDEN_KEYS for name in _names(key) if name not in names)
+def mask_secrets(extra: Mapping[str, Any]) -> None:
+    """Make Airflow hide in its logs what the JSON of a connection holds under names of secrets."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping):
+            mask_secrets(value)
+        elif isinstance(value, str) and SECRET_NAME.search(key):
+            mask(value)
 
 
 def shown_secrets(extra: Mapping[str, Any]) -> dict[str, str]:

@@ -342,7 +342,7 @@ class TaskLineage:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
-        self.guarded("finding orphans of", self.attempt.earlier.handle_orphans, costs_lineage=False)
+        self.guarded("finding orphans of", self.attempt.earlier.warn_of_orphans, costs_lineage=False)
         # The first job of the first attempt would only learn, by a 404 each, that nothing is remembered.
         may_know = self.attempt.task_attempt.key.try_number > 1 or self._before is not None
         self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED) if may_know else None)

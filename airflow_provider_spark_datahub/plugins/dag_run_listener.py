@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DELIVERY_SECONDS = 10.0
+_DRAIN_SECONDS = 60.0
+"""Time to deliver what tasks of a DAG left, after each of its runs."""
 _CONVERTED_BYTES = 16 * 1024**2
 """Most events that are converted in the scheduler, in bytes."""
 _KILL_SECONDS = 25.0
@@ -351,44 +353,43 @@ def _deliver(end: _End, entry: Entry | None) -> None:
         reasons = "; ".join(problem.rstrip(".") for problem in drained.problems)
         log.warning("Could not deliver %s: %s. It stays in the outbox.", end, reasons)
     elif not end.key.task_id:
-        _deliver_rest_of_run(end, entry.outbox)
+        _deliver_rest(end, entry.outbox)
 
 
-def _deliver_rest_of_run(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
-    """Deliver what the tasks of the run left in this outbox: pending entries, and events of killed last attempts.
+def _deliver_rest(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
+    """Deliver what tasks of the DAG left in this outbox: pending entries, and events of killed last attempts.
 
     :param at_last: no task of the run can still be running. Before that time, tasks on other machines may run, since
         Airflow kills a task some seconds after somebody has set its state.
     """
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter, EntryName
+    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryName
 
     digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.key.dag_id)
     names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
-    of_run = EntryFilter((end.key.dag_id,), (end.key.run_id,))
     others_may_run = False
 
     def converts(entry: Entry) -> bool:
-        # Leave a large conversion to a task: here it would slow down the scheduler.
+        # Leave a large conversion to other drains: here it would slow down the scheduler.
         return (at_last or not task.may_run(entry.manifest)) and task.event_bytes(entry) <= _CONVERTED_BYTES
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run
-        if not of_run(manifest):
+        if manifest.key.dag_id != end.key.dag_id:
             return False
+        if manifest.key.run_id != end.key.run_id:
+            return task.is_ready(manifest, hooks.stored_result)
         is_now = task.is_ready(manifest, lambda _: at_last or not task.may_run(manifest))
         others_may_run |= not is_now
         return is_now
 
-    limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
+    limits = DrainLimits(_DRAIN_SECONDS, _DELIVERY_SECONDS)
     connections = hooks.airflow_connections(lambda key: hooks.stored_result(key) or "FAILURE")
     drained = task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
-    log.debug(
-        "Drained the entries that tasks of DAG run %s of %s left: %s", end.key.run_id, end.key.dag_id, drained.sentence
-    )
+    log.debug("Drained the entries that tasks of %s left: %s", end.key.dag_id, drained.sentence)
     if others_may_run and not at_last:
-        again = partial(_deliver_rest_of_run, end, outbox, at_last=True)
+        again = partial(_deliver_rest, end, outbox, at_last=True)
         step = partial(_guarded, f"Could not deliver the entries that tasks before {end} left.", again)
         seconds = _KILL_SECONDS + conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0)
         timer = threading.Timer(seconds, _deliveries().submit, [step])

@@ -6,10 +6,8 @@ It is off until ``[spark_datahub] auto`` names operators. It may also be called 
 from __future__ import annotations
 
 import logging
-from dis import get_instructions
 from functools import cache
 from importlib import import_module
-from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow.policies import hookimpl
@@ -17,8 +15,6 @@ from airflow.policies import hookimpl
 from airflow_provider_spark_datahub import hooks
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from airflow.providers.common.compat.sdk import BaseOperator, Context
 
 log = logging.getLogger(__name__)
@@ -91,9 +87,11 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
         attributes["custom_operator_name"] = decorator
     make: Any = type(operator)
     bases: tuple[type, ...] = (drop_in, operator)
-    if name != _ANY_OTHER[1] and _prepares_arguments(operator, drop_in):
+    if name != _ANY_OTHER[1] and operator not in drop_in.__mro__:
         from airflow_provider_spark_datahub.operators.links import LINKS
 
+        # Lineage begins at super().execute() of a subclass: before, its own code may overwrite the arguments that
+        # lineage extends, and leave the listener without its jar.
         bases = (operator, drop_in)
         links = operator.operator_extra_links
         attributes["operator_extra_links"] = links if isinstance(links, property) else (*links, *LINKS)
@@ -102,25 +100,6 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
         bases = (make("_Layout", (_layout(operator),), {}), *bases)
     with_lineage: type[BaseOperator] = make(operator.__name__, bases, attributes)
     return with_lineage
-
-
-def _prepares_arguments(operator: type[BaseOperator], drop_in: type) -> bool:
-    """Return whether the ``execute`` of a subclass calls the replaced operator's ``execute`` exactly once.
-
-    Then lineage begins at that call, as in a subclass of the drop-in. If it began earlier, the subclass could overwrite
-    the arguments that lineage has extended. If there is a loop or more than one call, lineage is around the whole
-    ``execute`` of the subclass: otherwise each call would replace the edges of the calls before it.
-    """
-    own = [vars(base) for base in operator.__mro__ if base not in drop_in.__mro__]
-    codes = [getattr(unwrap(members["execute"]), "__code__", None) for members in own if "execute" in members]
-    return bool(codes) and all(code is not None and _calls_execute_once(code) for code in codes)
-
-
-def _calls_execute_once(code: CodeType) -> bool:
-    steps = list(get_instructions(code))
-    calls = [step for step in steps if step.argval == "super" and step.opname.startswith("LOAD_")]
-    has_loop = any("JUMP_BACKWARD" in step.opname for step in steps)
-    return len(calls) == 1 and "execute" in code.co_names and not has_loop
 
 
 def _layout(of: type) -> type:

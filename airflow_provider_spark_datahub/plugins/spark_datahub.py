@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_spark_datahub.hooks import hide_secrets
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 
 _PREFIX = "/spark-datahub"
@@ -66,8 +65,3 @@ class SparkDatahubPlugin(AirflowPlugin):
             "task?dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}",
         ),
     ]
-
-    @classmethod
-    def on_load(cls, *_arguments: Any, **_options: Any) -> None:
-        """Hide the secrets in the JSON of our connections. Called by Airflow in each process that loads plugins."""
-        hide_secrets()

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,6 @@ from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.recovery import (
     RecoveryError,
-    drain,
-    is_ready,
     keep_history,
     recover_entry,
     remove_delivered_events,
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import CollectionReport
     from airflow_provider_spark_datahub.conversion import JobLineage, Proposal
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-    from airflow_provider_spark_datahub.delivery.outbox import Manifest
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)
@@ -55,13 +52,9 @@ _OUTAGES = ".outages"
 _BEGIN_SECONDS = 8.0
 """Time for the outbox before the submit, to record this attempt. If it hangs, half of it is waited for."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
-_MOST_ASKED = 20
-"""Task instances on other machines about which one task asks Airflow: many siblings must not flood its API."""
 _TURN_SHARE = 0.1
 """Part of the remaining time for which an attempt waits while others deliver, if its task does not fail for that."""
-_WHO_DELIVERS = (
-    "A later task of the DAG, the end of the DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
-)
+_WHO_DELIVERS = "The end of a DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
@@ -135,40 +128,6 @@ class TaskDelivery:
             for _ in deliver_in_order(earlier, send, settled=remove_delivered_events):
                 if deadline.expired:
                     return
-
-    def deliver_others_of_dag(self, stopped: Callable[[], bool]) -> None:
-        """Deliver what other tasks of the DAG left: pending entries, and events of killed last attempts.
-
-        :param stopped: True begins no further conversion.
-        :raises OSError: if the outbox refuses, or does not answer.
-        """
-        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
-
-        outbox, digest = self._connections.outbox(self._options), EntryName.connection_hash(self._options.connection)
-        # The last delivery begins within the first half of it.
-        outbox.deadline = Deadline.after(2 * self._options.timeout)
-        prefix = AttemptKey.dag_prefix(self._key.dag_id)
-        names = [
-            name
-            for name in outbox.names()
-            if name.connection == digest and name.instance.startswith(prefix) and name.instance != self._key.instance
-        ]
-        if not names:
-            return
-
-        asked = 0
-
-        def is_over(key: AttemptKey) -> bool:
-            nonlocal asked
-            asked += 1
-            return asked <= _MOST_ASKED and self._connections.final_result(key) is not None
-
-        def is_wanted(manifest: Manifest) -> bool:
-            return manifest.key.dag_id == self._key.dag_id and is_ready(manifest, is_over)
-
-        limits = DrainLimits(self._options.timeout, self._options.timeout)
-        drained = drain(outbox, self._connections, limits, stopped=stopped, wanted=is_wanted).run(names)
-        log.debug("What other tasks of the DAG left: %s", drained.sentence)
 
     # -- through the outbox
 
@@ -374,7 +333,7 @@ class TaskDelivery:
             self._deliver_leased(own, deadline)
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """Return the deadline for others that deliver first.
+        """Wait a tenth of the time left for another run; all of it if the task would fail otherwise.
 
         In an outage, each of many runs that overlap would wait until its own deadline, though the outbox keeps its
         lineage.

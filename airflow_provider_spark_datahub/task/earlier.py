@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Out
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import RunningSubmit
     from airflow_provider_spark_datahub.conversion import WrittenDataset
     from airflow_provider_spark_datahub.delivery.outbox import Entry
     from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ORPHAN_SECONDS = 10.0
-"""Time for an orphaned spark-submit to end after SIGTERM, and again after SIGKILL."""
 _LOOK_SECONDS = 8.0
 """Time for the outbox before the submit, to look for earlier attempts. If it hangs, half of it is waited for."""
 _RETRY_SECONDS = 20.0
@@ -95,8 +92,8 @@ class EarlierAttempts:
 
     # -- jobs that killed attempts left running
 
-    def handle_orphans(self) -> None:
-        """Report each spark-submit that an earlier attempt, whose task was killed, left running here, or stop it.
+    def warn_of_orphans(self) -> None:
+        """Warn of each spark-submit that an earlier attempt, whose task was killed, left running on this machine.
 
         Properties files that killed tasks of this user left are removed, since they hold credentials.
         """
@@ -104,22 +101,13 @@ class EarlierAttempts:
             log.debug("Removed the properties file that a killed task left: %s", path)
         if self._key.try_number == 1:
             return
-        for record in self._unfinished(self._look_deadline):
-            if record.is_killed:
-                for process in record.orphans():
-                    self._handle_orphan(record, process)
-
-    def _handle_orphan(self, record: UnfinishedAttempt, process: RunningSubmit) -> None:
-        whose = f"the spark-submit of attempt {record.task_try.try_number}, whose task was killed,"
-        where = f"on {socket.gethostname()} (pid {process.pid})"
-        if self._options.on_orphan != "kill":
-            text = f"{whose} still runs {where} and may write beside this attempt's: stop it, or set on_orphan"
-        elif process.stop(_ORPHAN_SECONDS):
-            text = f"{whose} still ran {where}: it was stopped (on_orphan=kill)"
-        else:
-            text = f"{whose} still runs {where}: it could not be stopped (on_orphan=kill)"
-        log.warning("%s", text[0].upper() + text[1:])
-        self._warnings.append(text)
+        killed = (record for record in self._unfinished(self._look_deadline) if record.is_killed)
+        self._warnings += [
+            f"the spark-submit of attempt {record.task_try.try_number}, whose task was killed, still runs on "
+            f"{socket.gethostname()} (pid {process}) and may write beside this attempt's: stop it"
+            for record in killed
+            for process in record.orphans()
+        ]
 
     # -- a listener that made the job fail
 

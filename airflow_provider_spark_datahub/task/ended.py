@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +40,6 @@ _RAW_BYTES_PER_SECOND = 100_000_000
 _CONVERSION_SHARE = 0.85
 """Part of the remaining time for the end of the conversion; the rest is for writing what it made into the outbox."""
 
-_MOST_LOOKED_UP, _LOOK_SECONDS = 100, 2.0
-"""Outputs whose places are looked for on the disk at the end, and the time for it."""
 _FAILURE_CHARS = 1_000
 """Longest description of a failure that is kept."""
 _LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
@@ -127,7 +124,6 @@ class EndedAttempt:
         self.conversion, proposals = converted
         self.written = self.conversion.written
         self._describe(collected, self.conversion, self._notes_of_launches())
-        self._lineage.report.gaps += self._moved(self.conversion)
         own_edges = patched_edges(proposals)
         if events.saw_everything and self._running is not None:
             proposals += self._running.retractions(proposals)
@@ -300,26 +296,6 @@ class EndedAttempt:
         elif event_log.missing and has_events:
             report.gaps.append(f"no Spark event log: {event_log.missing}; {_LISTENER_ALONE}")
 
-    def _moved(self, conversion: Conversion) -> list[str]:
-        """Return gaps for outputs that are gone: no event shows that a job renamed them outside Spark."""
-        job = self._lineage.job
-        if job.driver_is_here is False or job.is_earlier or not self.end.spark_succeeded:
-            return []
-        paths = [
-            {Path(one.name) for one in dataset.ids if one.namespace == "file"}
-            for each in conversion.jobs
-            for dataset in each.lineage.outputs.values()
-        ]
-        listed = [*islice(filter(None, paths), _MOST_LOOKED_UP)]
-        # A disk that does not answer leaves the time for the delivery.
-        deadline = Deadline.after(min(_LOOK_SECONDS, self._deadline.remaining()))
-        try:
-            gone = step_in_time("the outputs", deadline, lambda: [min(some) for some in listed if _are_gone(some)])
-        except OSError as error:
-            log.debug("The job's outputs were not looked for: %s", error)
-            return []
-        return [f"{path} was written, and is gone: if the job renamed it, no edge has its new name" for path in gone]
-
     @property
     def _is_of_children(self) -> bool:
         """Whether the events are those of Sparks below the task, if it starts any."""
@@ -335,10 +311,3 @@ class EndedAttempt:
             return [redact_text(note) for note in notes]
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]
-
-
-def _are_gone(paths: Iterable[Path]) -> bool:
-    """Return whether none of the paths is on this machine, but a folder around each: elsewhere there is none."""
-    return not any(path.exists() for path in paths) and all(
-        any(folder.is_dir() for folder in [*path.parents][:-1]) for path in paths
-    )

@@ -29,7 +29,6 @@ SECTION = "spark_datahub"
 """Section of Airflow's configuration, which error messages name."""
 _FailurePolicy = Literal["warn", "retry", "fail"]
 _CaptureMode = Literal["listener", "event_log", "auto"]
-_OrphanPolicy = Literal["warn", "kill"]
 _DAY_SECONDS = 86_400.0
 NAMESPACE = "default"
 """OpenLineage namespace of jobs that have no ``spark.openlineage.namespace``."""
@@ -123,11 +122,6 @@ OPTIONS: Mapping[str, Option] = {
         example="aws_default",
         argument=False,
     ),
-    "on_orphan": Option(
-        "What happens to a spark-submit in client mode that an earlier attempt, whose task was killed, "
-        "left running on the same machine: warn (the report names it) or kill.",
-        default="warn",
-    ),
     "connect_events": Option(
         "Event file of the Spark Connect server whose clients tasks are by SPARK_REMOTE, as the worker "
         "sees it. Empty: such tasks have no lineage.",
@@ -140,7 +134,7 @@ ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
 """Options that are arguments of the operators."""
 _LIMITS = ("outbox_max_bytes", "group_access")
 _CHECKED_EARLY = frozenset(
-    {"lineage", "lineage_on_failure", "lineage_timeout", "emit_periodically", "capture", "on_orphan", "enabled"}
+    {"lineage", "lineage_on_failure", "lineage_timeout", "emit_periodically", "capture", "enabled"}
 )
 
 
@@ -168,7 +162,6 @@ class LineageOptions:
     outbox_limits: OutboxLimits | None = None
     emit_periodically: float | None = None
     capture: _CaptureMode = "auto"
-    on_orphan: _OrphanPolicy = "warn"
     datahub_url: str = ""
     class_archives: Path | None = None
     notes: tuple[str, ...] = ()
@@ -246,7 +239,6 @@ class LineageConfiguration:
             openlineage_jar=text("openlineage_jar"),
             emit_periodically=self._period(arguments.get("emit_periodically")),
             capture=self._one_of(_CaptureMode, "capture", arguments),
-            on_orphan=self._one_of(_OrphanPolicy, "on_orphan", arguments),
             class_archives=folder if (folder := self.class_archives).is_dir() else None,
             event_log_connection=self._event_log_connection(events),
         )

@@ -79,11 +79,6 @@ class RunningAttempt:
             )
         delivery = self._delivery.send(self._lineage.task_attempt.proposals(), Deadline.after(self._timeout))
         log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
-        if not delivery.pending:
-            try:
-                self._delivery.deliver_others_of_dag(self._ended.is_set)
-            except OSError as error:
-                log.warning("Could not deliver what other tasks of the DAG left: %s. It stays in the outbox.", error)
 
     def follow(self) -> None:
         """Until the job has ended, bound its event log, and deliver its lineage every ``emit_periodically`` seconds."""

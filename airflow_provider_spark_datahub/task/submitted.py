@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.capture import EVENT_FOLDER, EventPlace, RunningSubmit
+from airflow_provider_spark_datahub.capture import EVENT_FOLDER, EventPlace, running_submits
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
@@ -212,12 +212,12 @@ class UnfinishedAttempt:
         """Return whether the attempt recorded no end, and its process is known to be gone from this machine."""
         return self.spark_succeeded is None and is_gone(self.machine, self.process, self.process_started)
 
-    def orphans(self) -> list[RunningSubmit]:
-        """Return the processes of this machine in which the Spark of an attempt without a recorded end runs."""
+    def orphans(self) -> list[int]:
+        """Return the ids of the processes here in which the Spark of an attempt without a recorded end runs."""
         if self.spark_succeeded is not None:
             return []
         # Other jobs may write into a folder of logs that is not the job's own.
-        return RunningSubmit.find(self.events_file, (self.own_event_log and self.event_log) or "")
+        return running_submits(self.events_file, (self.own_event_log and self.event_log) or "")
 
     @property
     def runs_here(self) -> bool:

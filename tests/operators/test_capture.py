@@ -66,27 +66,6 @@ def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: tries.FakeSp
     assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
 
 
-def test_an_output_that_is_gone_at_the_end_is_reported(spark: tries.FakeSpark, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    spark.writes(tries.EVENTS.replace(b"/lake/", f"{lake}/".encode()))
-    path = lake / "out/union/pivot"
-
-    def is_reported() -> bool:
-        gaps = tries.report_of(tries.operator_with_lineage(spark, capture="listener"))["gaps"]
-        return f"{path} was written, and is gone: if the job renamed it, no edge has its new name" in gaps
-
-    # The job had it elsewhere, and moved it.
-    assert is_reported()
-    path.mkdir(parents=True)
-    assert not is_reported()
-
-
-def test_the_outputs_of_another_machine_are_not_missed(spark: tries.FakeSpark) -> None:
-    spark.writes(tries.EVENTS)
-    gaps = tries.report_of(tries.operator_with_lineage(spark, capture="listener"))["gaps"]
-    assert not [gap for gap in gaps if "is gone" in gap]
-
-
 def test_a_job_that_disables_its_event_log_is_reported(spark: tries.FakeSpark) -> None:
     report = tries.report_of(
         tries.operator_with_lineage(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})

@@ -52,7 +52,6 @@ OURS = (
     "emit_periodically",
     "openlineage_jar",
     "capture",
-    "on_orphan",
     "connect_events",
     "enabled",
 )

@@ -332,11 +332,13 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
         monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
-    outbox.put(AttemptKey("shop", "other", "b", -1, 1), upserts(2), spark_succeeded=True, connection_id="one")
+    earlier, others = AttemptKey("shop", "earlier", "b", -1, 1), AttemptKey("shop2", "other", "b", -1, 1)
+    for key in (earlier, others):
+        outbox.put(key, upserts(2), spark_succeeded=True, connection_id="one")
     end(dag_to("one", "killed"), succeeded=False)
     let_timers_finish()
     left = {entry.manifest.key.run_id for entry in outbox.entries()}
-    assert left == ({RUN_ID, "other"} if is_large else {"other"}), "an entry of another run is not touched"
+    assert left == ({RUN_ID, "other"} if is_large else {"other"}), "an entry of another DAG is not touched"
     assert events_file.exists() is is_large
     text = delivered_text(sinks / "sinks/one")
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large

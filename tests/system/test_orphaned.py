@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import RunningSubmit
+from airflow_provider_spark_datahub.capture import running_submits
 from tests.system.airflow_home import AirflowHome, file_connection, sink_in
 from tests.system.catalogue import Catalogue, DagRunKey, file_dataset, instance, patched_paths, spark_job
 
@@ -32,9 +32,9 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
         # A drain that comes too early.
         assert home.spark_datahub("emit", **home.environment)[0] == 0
         (events,) = (home.folder / "events").glob("*/*/*/*.ndjson")
-        assert RunningSubmit.find(str(events)), "Spark outlives its task"
+        assert running_submits(str(events)), "Spark outlives its task"
         go.touch()
-        home.until(lambda: not RunningSubmit.find(str(events)))
+        home.until(lambda: not running_submits(str(events)))
         assert home.spark_datahub("emit", **home.environment)[0] == 0
     catalogue = Catalogue.of_folder(sink)
     (operations,) = catalogue.all(spark_job("orphaned", "killed"), "dataJobInputOutput", "PATCH")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,12 @@ from airflow_provider_spark_datahub.delivery.outbox.format import EntryName
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.task import delivery as task_delivery
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.options import LineageOptions, _FailurePolicy
 from airflow_provider_spark_datahub.task.report import LineageReport
-from tests.delivery.outboxes import Recording, key, outbox_at, put, receipts_in
+from tests.delivery.outboxes import Recording, outbox_at, receipts_in
 from tests.delivery.samples import upserts
-from tests.operators.tries import connections_to, killed_last_attempt
-from tests.patience import hanging_disk, not_outlasting
+from tests.operators.tries import connections_to
 
 KEY = AttemptKey("shop", "run", "build", -1, 1)
 GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
@@ -149,33 +146,3 @@ def test_receipts_expire_with_the_tasks_own_deliveries(tmp_path: Path) -> None:
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
     (path,) = (tmp_path / "receipts").rglob("*.json")
     assert json.loads(path.read_text())["delivered"] == 2
-
-
-def test_airflow_is_asked_about_few_task_instances_on_other_machines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many mapped siblings at once would flood its API with questions about each other."""
-    monkeypatch.setattr(task_delivery, "_MOST_ASKED", 3)
-    asked: list[str] = []
-
-    def final_result(key: AttemptKey) -> None:
-        asked.append(key.task_id)
-
-    one, _ = delivery(tmp_path / "outbox", Recording())
-    one._connections = replace(one._connections, final_result=final_result)
-    for number in range(6):
-        killed_last_attempt(tmp_path, connection="datahub", task_id=f"task{number}")
-    one.deliver_others_of_dag(lambda: False)
-    assert len(asked) == 3
-    assert len(list(outbox_at(tmp_path / "outbox").entries())) == 6
-
-
-@pytest.mark.slow
-def test_a_disk_that_hangs_does_not_hold_up_the_look_for_what_other_tasks_left(tmp_path: Path) -> None:
-    """It is delivered before the running job's lineage, in the same thread."""
-    one, _ = delivery(tmp_path / "outbox", Recording())
-    one._options = replace(one._options, timeout=0.5)
-    put(outbox_at(tmp_path / "outbox"), key(task_id="another"))
-    with hanging_disk(tmp_path / "outbox") as asked, not_outlasting(1.0), pytest.raises(OSError, match="no answer"):
-        one.deliver_others_of_dag(lambda: False)
-    assert asked

@@ -267,7 +267,7 @@ def test_a_submit_waits_only_a_moment_for_an_outbox_whose_disk_hangs(
     one = Try(tmp_path, 2, options={"on_failure": policy})
     with hanging_disk(tmp_path / "outbox") as asked, not_outlasting(2.0):
         with contextlib.suppress(OSError):
-            one.lineage.earlier.handle_orphans()
+            one.lineage.earlier.warn_of_orphans()
         one.lineage.earlier.to_deliver(None)
         one.job_writes("a_csv_join_agg")
     assert asked

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import RunningSubmit
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -22,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.task import submitted
 from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.recovery import drain, recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
@@ -113,8 +113,8 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end, which comes late, is not the state of the task run: the later attempt has ended before."""
-    orphans = [RunningSubmit(1, 1, ())]
-    monkeypatch.setattr(RunningSubmit, "find", lambda *_: orphans)
+    orphans = [1]
+    monkeypatch.setattr(submitted, "running_submits", lambda *_: orphans)
     outbox, sink = outbox_at(tmp_path), FileSink(tmp_path / "lineage")
     events = [tmp_path / "1.ndjson", tmp_path / "2.ndjson"]
     for file in events:

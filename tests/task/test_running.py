@@ -478,7 +478,7 @@ IMPORTS_OF_AN_ATTEMPT = """
     connections = Connections(open_sink, open_outbox)
     attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
     lineage = AttemptLineage(options, attempt, connections)
-    lineage.earlier.handle_orphans()
+    lineage.earlier.warn_of_orphans()
     spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(folder / "spark")}, True)
     run = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000001")
     lineage.inject(Submission(), spark, run, run)
