@@ -113,7 +113,7 @@ def give(settings: dict[str, Any], name: str, value: object, place: str) -> None
 _SECRET = re.compile(
     r"password|secret|token|api_?key|credential|authorization|user\.info|jaas|\.pem$|oauthbearer\.config", re.IGNORECASE
 )
-_HEADERS = frozenset({"custom_headers", "customHeaders", "extra_headers"})
+_HEADERS = "extra_headers"
 """Their names are the user's own."""
 _CREDENTIALS = re.compile(r"[\s:]+")
 _SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
@@ -137,7 +137,7 @@ def mask_secrets(text: str, settings: object) -> str:
 def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _secrets(inner, is_secret=is_secret or name in _HEADERS or bool(_SECRET.search(str(name))))
+            yield from _secrets(inner, is_secret=is_secret or name == _HEADERS or bool(_SECRET.search(str(name))))
     elif isinstance(value, list):
         for inner in value:
             yield from _secrets(inner, is_secret=is_secret)

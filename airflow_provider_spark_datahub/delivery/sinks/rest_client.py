@@ -22,37 +22,35 @@ all its other lineage steps: its import loads 60,000 lines of generated classes,
 times to find its caller, and it validates every proposal against an Avro schema. It is only used for the OpenAPI
 endpoints.
 
-It imports requests; import this module only when something is about to be sent.
+Each request is one attempt, and its answer is read within the deadline and a size. This module imports requests; import
+it only when something is about to be sent.
 """
 
 from __future__ import annotations
 
+import email.utils
+import io
 import json
 import logging
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import requests
+import urllib3
 from datahub._version import __package_name__, __version__
+from requests.adapters import HTTPAdapter
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.http_adapter import (
-    Answer,
-    AnswerError,
-    BoundedAdapter,
-    decoded,
-    failure_of,
-    refusal,
-)
 from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
 from airflow_provider_spark_datahub.foundation.batches import batches_of
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -62,6 +60,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PIECE = 16 * 1024
+_LARGEST_ANSWER = 64 * 1024  # bytes of an answer that are read
 _LARGEST_BODY = 15 * 1024 * 1024  # acryl-datahub's own limit, below GMS's of 16 MiB
 _SEPARATOR = b","
 _EXCERPT = 80  # bytes of a strange answer that are repeated
@@ -129,24 +129,22 @@ class GmsClient:
 
         After a failure, some of them may be stored nevertheless.
         """
-        self._adapter.traced = self._adapter.named_nothing = False
-        post = self._post_openapi if self._settings.openapi_ingestion else self._post_rest_li
-        failure = post(proposals)
-        if failure is None and not self._adapter.named_nothing:
-            self._is_gms = True
+        adapter = self._adapter
+        adapter.traced = adapter.acknowledged_without_urn = False
+        failure = self._post_openapi(proposals) if self._settings.openapi_ingestion else self._post_rest_li(proposals)
         # Any server may refuse a request, or acknowledge one with an empty answer.
-        if not self._is_gms and (failure is None or failure.kind is FailureKind.REJECTED):
-            config = self.config()
-            if isinstance(config, Failure):
-                return config if failure is None else self._stranger(failure, config)
-            self._is_gms = True
+        is_of_any_server = adapter.acknowledged_without_urn if failure is None else failure.kind is FailureKind.REJECTED
+        if is_of_any_server and not self._is_gms and isinstance(config := self.config(), Failure):
+            return self._not_gms(failure, config)
+        self._is_gms = self._is_gms or failure is None or is_of_any_server
         if failure is not None:
             return failure.for_log(self._settings.redact)
-        is_async = self._settings.emit_mode.startswith("ASYNC")
-        return not is_async or self._adapter.traced
+        return adapter.traced or not self._settings.emit_mode.startswith("ASYNC")
 
-    def _stranger(self, failure: Failure, config: Failure) -> Failure:
-        """Return the failure of a request that a server refused which does not answer as GMS does."""
+    def _not_gms(self, failure: Failure | None, config: Failure) -> Failure:
+        """Return why a server is not GMS; ``failure`` is its answer to a request that it refused."""
+        if failure is None:
+            return config
         kind = config.kind if config.kind.may_pass else FailureKind.MISCONFIGURED
         return Failure(kind, f"{failure.text}; {config.text}").for_log(self._settings.redact)
 
@@ -161,14 +159,14 @@ class GmsClient:
         """Return the JSON that GMS answers to a GET, or why there is none; ``None`` for a 404 if it ``may_miss``."""
         try:
             content = self._session.get(f"{self._settings.server}{path}").content
-        except AnswerError as error:
+        except _AnswerError as error:
             if may_miss and error.response is not None and error.response.status_code == 404:
                 return None
             failure = error.failure
         except OSError as error:
-            failure = failure_of(error)
+            failure = _failure_of(error)
         else:
-            answer = decoded(content)
+            answer = _decoded(content)
             if answer is not None:
                 return answer
             failure = Failure(FailureKind.MISCONFIGURED, f"its answer is not JSON: {_NOT_GMS}")
@@ -181,7 +179,7 @@ class GmsClient:
                 log.debug("POST %d bytes to %s (Rest.li)", len(body), self._settings.server)
                 self._session.post(f"{self._settings.server}/aspects?action=ingestProposalBatch", data=body)
         except OSError as error:
-            return failure_of(error)
+            return _failure_of(error)
         return None
 
     def _post_openapi(self, proposals: Sequence[Proposal]) -> Failure | None:
@@ -248,24 +246,53 @@ def _system_metadata() -> dict[str, Any]:
     }
 
 
-class _GmsAdapter(BoundedAdapter):
-    """Adapter that sends credentials and certificates, and accepts only GMS's own answers as acknowledgements.
+class _GmsAdapter(HTTPAdapter):
+    """Adapter that sends a request once, with the credentials, and accepts only GMS's own answers as acknowledgements.
+
+    Redirects and web pages are errors: requests would repeat a POST as GET and take a login page for a yes.
 
     :ivar traced: whether GMS was asked for the outcome of an asynchronous write, which it may not support.
-    :ivar named_nothing: whether an answer acknowledged a write without naming an entity: it may be from another server.
+    :ivar acknowledged_without_urn: whether an answer acknowledged a write without naming an entity, as any server may.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
-        super().__init__(deadline)
+        super().__init__(max_retries=0)
         self._settings = settings
+        self._deadline = deadline
         self.traced = False
-        self.named_nothing = False
+        self.acknowledged_without_urn = False
 
     def send(self, request: requests.PreparedRequest, *_: object, **options: Any) -> requests.Response:
-        settings = self._settings
-        request.headers.update(settings.headers())
+        """Send a request, and return its answer with the body read.
+
+        :raises _AnswerError: if the answer does not acknowledge the request.
+        :raises requests.RequestException: if there is no answer, or the deadline passes.
+        """
+        if self._deadline.expired:
+            raise requests.Timeout("no time is left for the request", request=request)
+        request.headers.update(self._settings.headers())
+        request.headers["Accept-Encoding"] = "identity"  # a few compressed bytes may become gigabytes
         self.traced = self.traced or _TRACES in (request.url or "")
-        # Set for each request: on the session, REQUESTS_CA_BUNDLE would override both.
+        started = time.monotonic()
+        response = super().send(request, **{**options, **self._options(), "stream": True})
+        answer = self._read(response, _largest_answer(request))
+        log.debug(
+            "%s %s: HTTP %d, %d bytes in %.3f s",
+            *(request.method, request.path_url, answer.status, len(answer.content), time.monotonic() - started),
+        )
+        failure = self._failure(request, answer)
+        if failure is not None:
+            raise _AnswerError(failure, response)
+        is_traced = _TRACE_PARENT.fullmatch(response.headers.get("traceparent", ""))
+        if self._settings.emit_mode != "ASYNC_WAIT" or not is_traced:
+            # Without this header, the emitter does not parse the body, and cannot fail on an unexpected one.
+            response.headers.pop("traceparent", None)
+        return response
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of a request: on the session, REQUESTS_CA_BUNDLE would override those of TLS."""
+        settings = self._settings
+        options: dict[str, Any] = {"timeout": min(settings.timeout_sec, self._deadline.remaining())}
         if settings.disable_ssl_verification:
             options["verify"] = False
         elif settings.ca_certificate_path:
@@ -273,47 +300,101 @@ class _GmsAdapter(BoundedAdapter):
         if settings.client_certificate_path:
             key = settings.client_key_path
             options["cert"] = (settings.client_certificate_path, key) if key else settings.client_certificate_path
-        options["timeout"] = min(settings.timeout_sec, self._deadline.remaining())
-        response = super().send(request, **options)
-        if settings.emit_mode != "ASYNC_WAIT" or not _TRACE_PARENT.fullmatch(response.headers.get("traceparent", "")):
-            # Without this header, the emitter does not parse the body, and cannot fail on an unexpected one.
-            response.headers.pop("traceparent", None)
-        return response
+        return options
 
-    def largest_answer(self, request: requests.PreparedRequest) -> int:
-        """Return the number of bytes to read of an answer: more from OpenAPI endpoints, which repeat the proposals."""
-        repeated = 2 * int(request.headers.get("Content-Length") or 0) if _ENTITIES in (request.url or "") else 0
-        return self.LARGEST_ANSWER + repeated
+    def _read(self, response: requests.Response, largest: int) -> _Answer:
+        # Each byte as it comes. Versions of urllib3 before 2.2 wait for a whole piece.
+        read = getattr(response.raw, "read1", response.raw.read)
+        content = bytearray()
+        ended = False
+        try:
+            while not ended and len(content) <= largest:
+                if self._deadline.expired:
+                    raise requests.Timeout("no time is left for the rest of the answer", response=response)
+                piece = read(_PIECE)
+                content += piece
+                ended = not piece
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise requests.ReadTimeout(error, response=response) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise requests.ConnectionError(error, response=response) from error
+        finally:
+            if ended and response.status_code >= 200:  # else another answer may follow
+                response.raw.release_conn()
+            else:
+                response.raw.close()
+        body = bytes(content[:largest])
+        response.raw = io.BytesIO(body)  # for whoever reads the response later
+        return _Answer(response, body, ended)
 
-    def failure(self, request: requests.PreparedRequest, answer: Answer) -> Failure | None:
+    def _failure(self, request: requests.PreparedRequest, answer: _Answer) -> Failure | None:
         """Return why an answer is not GMS's acknowledgement; ``None`` if it is."""
         status = answer.status
-        if 200 <= status < 300:
+        if status < 200:
+            return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} in place of a final answer")
+        if status < 300:
             is_yes = answer.whole and not answer.is_page
             if is_yes and (request.method == "GET" or self._acknowledges(request, answer)):
                 return None
             return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with {_excerpt(answer)}: {_NOT_GMS}")
         if status < 400:
-            return super().failure(request, answer)
-        failure = refusal(answer)
+            target = answer.response.headers.get("Location", "elsewhere")
+            text = f"HTTP {status}, a redirect to {target}: connect to that address"
+            return Failure(FailureKind.MISCONFIGURED, text)
+        failure = _refusal(answer)
         # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
         if failure.kind is FailureKind.REJECTED and answer.is_page and status != 413:
             failure = replace(failure, kind=FailureKind.MISCONFIGURED)
         return failure
 
-    def _acknowledges(self, request: requests.PreparedRequest, answer: Answer) -> bool:
+    def _acknowledges(self, request: requests.PreparedRequest, answer: _Answer) -> bool:
         """Return whether a write was acknowledged; the module's docstring lists the answers of GMS."""
-        url, body = request.url or "", decoded(answer.content)
+        url, body = request.url or "", _decoded(answer.content)
         if _ENTITIES in url:
             entities = [] if answer.status == 202 and not answer.content else body
-            self.named_nothing = self.named_nothing or entities == []
+            self.acknowledged_without_urn = self.acknowledged_without_urn or entities == []
             return answer.status in (200, 202) and isinstance(entities, list) and all(map(_has_urn, entities))
         if answer.status != 200 or not isinstance(body, dict):
             return False
         return _TRACES in url or body.get("value") == "success" or _is_urn(body.get("value"))
 
 
-def _excerpt(answer: Answer) -> str:
+def _largest_answer(request: requests.PreparedRequest) -> int:
+    """Return the number of bytes to read of an answer: more from OpenAPI endpoints, which repeat the proposals."""
+    repeated = 2 * int(request.headers.get("Content-Length") or 0) if _ENTITIES in (request.url or "") else 0
+    return _LARGEST_ANSWER + repeated
+
+
+class _AnswerError(requests.RequestException):
+    """Answer that does not acknowledge the request."""
+
+    def __init__(self, failure: Failure, response: requests.Response) -> None:
+        super().__init__(failure.text, response=response)
+        self.failure = failure
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Answer to a request, with the bytes of its body.
+
+    :param whole: whether the body was read to its end.
+    """
+
+    response: requests.Response
+    content: bytes
+    whole: bool
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.response.status_code
+
+    @property
+    def is_page(self) -> bool:
+        """Return whether it is a web page, e.g. the login page of a proxy."""
+        return "text/html" in self.response.headers.get("Content-Type", "").lower()
+
+
+def _excerpt(answer: _Answer) -> str:
     if not answer.whole:
         return f"more than {len(answer.content)} bytes"
     if answer.is_page:
@@ -342,4 +423,76 @@ def _failure_of_emitter(error: BaseException) -> Failure:
             return Failure(FailureKind.UNAVAILABLE, str(cause))
         case ConfigurationError():
             return Failure(FailureKind.MISCONFIGURED, str(cause))
-    return failure_of(cause)
+    return _failure_of(cause)
+
+
+def _refusal(answer: _Answer) -> Failure:
+    """Return the failure that an answer with an HTTP status from 400 stands for."""
+    text = f"HTTP {answer.status}: {_explanation(answer)}"
+    return Failure(FailureKind.from_http_status(answer.status), text, _retry_after(answer.response))
+
+
+def _explanation(answer: _Answer) -> str:
+    """Return the server's explanation of a failure: the message of its JSON, else the text."""
+    text = "" if answer.is_page else answer.content.decode(errors="replace")
+    body = _decoded(answer.content)
+    if isinstance(body, dict):
+        text = str(body.get("message") or body.get("error") or text)
+    return text.strip() or answer.response.reason or "no explanation"
+
+
+def _decoded(content: bytes) -> Any:
+    """Return the JSON in a body; ``None`` if it is something else, or nested too deep."""
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return msgspec.json.decode(content)
+    return None
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Return the header ``Retry-After`` in seconds; it holds seconds or a date (RFC 9110, 10.2.3)."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _failure_of(error: BaseException) -> Failure:
+    """Return the failure that an exception of a request stands for."""
+    text = _innermost(error)
+    if isinstance(error, requests.exceptions.ProxyError):
+        text = f"the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) refused: {text}"
+    match error:
+        case _AnswerError():
+            return error.failure
+        case requests.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {text}")
+        case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema():
+            return Failure(FailureKind.MISCONFIGURED, str(error))
+        case requests.ConnectionError() if isinstance(_reason(error), urllib3.exceptions.NewConnectionError):
+            return Failure(FailureKind.UNREACHABLE, text)
+        case requests.Timeout():
+            return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {text}")
+        case requests.RequestException():
+            return Failure(FailureKind.UNAVAILABLE, text)
+        case OSError() if not isinstance(error, ConnectionError | TimeoutError):
+            return Failure(FailureKind.MISCONFIGURED, str(error))  # a certificate file that is missing or unreadable
+    return Failure(FailureKind.UNAVAILABLE, str(error))
+
+
+def _reason(error: BaseException) -> BaseException:
+    """Return the innermost error, without the layers around it."""
+    while True:
+        inner = getattr(error, "reason", None) or getattr(error, "original_error", None)  # the latter of a proxy
+        if not isinstance(inner, BaseException):
+            inner = error.args[0] if error.args else None
+        if not isinstance(inner, BaseException):
+            return error
+        error = inner
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the innermost reason, without the names of the layers around it."""
+    return str(_reason(error)).split("): ", 1)[-1]
