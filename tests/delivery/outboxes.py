@@ -46,8 +46,8 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    """Return all files except those that no delivery needs: kept proposals, histories, the count of bytes."""
-    aside = {"delivered", "history", "usage.json"}
+    """Return all files except those that no delivery needs: kept proposals and histories."""
+    aside = {"delivered", "history"}
     return sorted(path for path in root.rglob("*") if path.is_file() and not aside & {*path.parts})
 
 
@@ -110,7 +110,6 @@ class MemoryStorage(OutboxStorage):
         chunks: Iterable[bytes],
         *,
         sync: bool = True,  # noqa: ARG002 (as in the class)
-        leaves: float = 0.0,  # noqa: ARG002 (as in the class)
     ) -> None:
         self.objects[name] = b"".join(chunks)
 

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejectio
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     EntryFormatError,
+    Lease,
     LocalStorage,
     Outbox,
     OutboxError,
@@ -283,7 +284,7 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
         put(outbox, key(3))
     assert [entry.manifest.key.try_number for entry in outbox.entries()] == [1, 2]
     next(outbox.entries()).discard()
-    put(outbox, key(3))
+    put(outbox_at(tmp_path, outbox.limits), key(3))
 
 
 @pytest.fixture
@@ -306,7 +307,8 @@ def test_an_outbox_that_fills_its_disk_can_be_delivered(small_disk: Path) -> Non
         except OutboxError as error:
             refusal = str(error)
     assert kept > 5
-    assert "bytes are left, and drains need 1048576 of them" in refusal
+    assert "is nearly full" in refusal
+    assert "drains need 1048576 of them" in refusal
     sink = Recording()
     drained = Drain(outbox, lambda _: (sink, None)).run()
     # Two runs that are put in one millisecond may be taken in either order: then the newer one's items count.
@@ -325,7 +327,7 @@ def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
         put(outbox, key(3))
     for path in files(tmp_path / "quarantined"):
         path.unlink()
-    put(outbox, key(3))
+    put(outbox_at(tmp_path, outbox.limits), key(3))
 
 
 def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path) -> None:
@@ -350,48 +352,59 @@ class Counting(LocalStorage):
         return super()._list(folder)
 
 
-def test_a_write_lists_no_more_than_its_own_task(tmp_path: Path) -> None:
-    # However large the outbox is: what it holds is counted, and the oldest entry is remembered.
+def test_a_process_measures_the_outbox_once_a_minute(tmp_path: Path) -> None:
     storage = Counting(tmp_path)
     outbox = Outbox(storage)
-    put(outbox, key(task_id="other"))
-    old = put(outbox, key(task_id="old"))
-    old.settle(Delivery(3), old.items())
-    usage = json.loads((tmp_path / "usage.json").read_text())
-    large = {name: usage[name] for name in ("bytes", "oldest_ms", "measured_ms")} | {"seconds": 3.5}
-    (tmp_path / "usage.json").write_bytes(seal(large))
-    storage.listed.clear()
+    put(outbox_at(tmp_path), key(task_id="other"))
     begun, _ = outbox.begin(key(), connection_id="datahub", events=None, redo={})
+    assert {"pending", "quarantined", "corrupt"} <= {*storage.listed}
+    storage.listed.clear()
     entry = begun.finish(upserts(3), spark_succeeded=True)
     entry.attach_events([b"raw"]).settle(Delivery(3), entry.items())
-    Outbox(storage, OutboxLimits(receipts=-1.0)).expire_receipts(key().task)
-    folders = {f"pending/{key().instance}", f"receipts/{key().task}", f"delivered/{key().task}"}
-    assert {*storage.listed} == folders
-    counted = json.loads((tmp_path / "usage.json").read_text())
-    assert (counted["bytes"] > large["bytes"] + 1_000, counted["oldest_ms"]) == (True, large["oldest_ms"])
+    outbox.expire_receipts(key().task)
+    assert {*storage.listed} == {f"receipts/{key().task}"}
 
 
-def test_a_count_that_is_wrong_is_measured_before_anything_is_refused(tmp_path: Path) -> None:
-    outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=100_000))
-    for content in (
-        b"",
-        b"{}",
-        b"\xff",
-        seal({"bytes": 0}),
-        seal({"bytes": -1, "oldest_ms": 0, "measured_ms": 0, "seconds": 0}),
-    ):
-        (tmp_path / "usage.json").write_bytes(content)
-        put(outbox)
-    counted = {"bytes": 99_999, "oldest_ms": 0, "measured_ms": 0, "seconds": 3.5}
-    (tmp_path / "usage.json").write_bytes(seal(counted))
-    put(outbox)
-    measured = json.loads((tmp_path / "usage.json").read_text())
-    sizes = sum(path.stat().st_size for path in files(tmp_path / "pending"))
-    assert (measured["bytes"], measured["oldest_ms"]) == (sizes, min(name.created_ms for name in outbox.names()))
-    # A measurement of a large outbox is not repeated for each write that is refused.
-    (tmp_path / "usage.json").write_bytes(seal(counted | {"measured_ms": time.time_ns() // 10**6}))
-    with pytest.raises(OutboxError, match="it holds 99999 bytes"):
-        put(outbox)
+def test_an_outbox_that_cannot_be_listed_takes_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a store with a hundred thousand entries, whose listing takes longer than a task may wait.
+    outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=2_000))
+
+    def hang(_: str) -> dict[str, int]:
+        raise TimeoutError(errno.ETIMEDOUT, "no answer within 4 s")
+
+    monkeypatch.setattr(outbox.storage, "stored", hang)
+    put(outbox, proposals=1)
+    with pytest.raises(OutboxError, match="is full"):
+        put(outbox, proposals=20)
+
+
+def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What drains need stays free; copies of delivered proposals and old receipts give way.
+    outbox, free = outbox_at(tmp_path), {"beside copies": 2**30}
+    begun, _ = outbox.begin(key(), connection_id="datahub", events=None, redo={})
+    for number in range(4):
+        outbox.storage.write(f"delivered/task-{9 - number}/{number}-try.jsonl.gz", [bytes(12_288)])
+
+    def disk(_: object) -> SimpleNamespace:
+        copies = sum(outbox.storage.stored("delivered").values())
+        return SimpleNamespace(f_bavail=free["beside copies"] - copies, f_blocks=2**40, f_frsize=1)
+
+    monkeypatch.setattr(os, "statvfs", disk)
+    free["beside copies"] = 2**20 + 50_000
+    put(outbox_at(tmp_path), key(2))
+    assert outbox.storage.names("delivered") == []
+    free["beside copies"] = 2**20
+    with pytest.raises(OutboxError, match="is nearly full: 1048576 bytes are left"):
+        put(outbox_at(tmp_path), key(3))
+    converted = begun.finish(upserts(3), spark_succeeded=True)
+    free["beside copies"] = 2**18
+    with pytest.raises(OutboxError, match="drains need 262144 of them"):
+        replace(begun, outbox=outbox_at(tmp_path)).finish(upserts(3), spark_succeeded=True)
+    lease = Lease.take(outbox.storage, begun.name.group)
+    assert lease is not None
+    with lease:
+        assert converted.settle(Delivery(3), converted.items()) is None
+    assert outbox.storage.names("delivered") == []
 
 
 # -- what cannot be read

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from airflow_provider_spark_datahub.delivery import Deadline, Sink
 from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
-from airflow_provider_spark_datahub.delivery.outbox import Drain, EntryName, Outbox
+from airflow_provider_spark_datahub.delivery.outbox import Drain, EntryName, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import unseal
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import MemoryStorage, key, put
@@ -77,9 +77,9 @@ class HostStorage(MemoryStorage):
         self._do()
         return super().read(name, most=most)
 
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         self._do()
-        super().write(name, chunks, sync=sync, leaves=leaves)
+        super().write(name, chunks, sync=sync)
 
     def remove(self, name: str) -> None:
         self._do()
@@ -204,9 +204,9 @@ class OutboxModel(RuleBasedStateMachine):
     def disk_is_full(self, crash: int | None) -> None:
         """Remove receipts that protect nothing, as on a full disk."""
         outbox = self.outbox(steps_of(crash))
-        assert outbox.storage.make_room is not None
+        outbox.limits = OutboxLimits(max_bytes=0)
         with suppress(Crash):
-            outbox.storage.make_room(1, 10**9)
+            outbox.expire_receipts()
 
     @rule(milliseconds=st.sampled_from([1_000, 200_000, 2 * HOUR_MS]))
     def wait(self, milliseconds: int) -> None:

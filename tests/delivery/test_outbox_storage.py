@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxError,
     storage as outbox_storage,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, TooLargeFileError
 from tests.delivery.outboxes import files, put
@@ -117,8 +116,7 @@ def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -
         assert writer.stdout is not None
         writer.stdout.readline()
         (draft,) = tmp_path.glob("pending/a/.*.draft")
-        outbox.usage.measure()
-        assert outbox.usage.measure().bytes == draft.stat().st_size > 0
+        assert outbox.measure() == draft.stat().st_size > 0
         writer.communicate()
     others = tmp_path / "pending/b/.0123456789abcdef.0123456789ab-1-1.draft"
     others.parent.mkdir()
@@ -296,44 +294,6 @@ def test_no_step_waits_for_a_disk_that_hangs(tmp_path: Path) -> None:
                 storage.deadline = None
             except TimeoutError:  # the step that was left behind has not ended
                 assert not deadline.expired, name
-
-
-def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Copies of delivered proposals give way, if that helps; leases and receipts need what new entries leave.
-    storage, size = LocalStorage(tmp_path), 12_288
-    asked = []
-    for number in range(4):
-        storage.write(f"delivered/task-{9 - number}/{number}-try.jsonl.gz", [bytes(size)])
-    storage.write("pending/a/old", [b"unfinished"])
-    left = {"beside copies": 0}
-
-    def disk(_: object) -> SimpleNamespace:
-        copies = sum(storage.stored("delivered").values())
-        return SimpleNamespace(f_bavail=left["beside copies"] - copies, f_blocks=2**40, f_frsize=1)
-
-    monkeypatch.setattr(os, "statvfs", disk)
-    receipts = Receipts(storage)
-
-    def make_room(least: int, most: int) -> None:
-        asked.append((least, most))
-        receipts.give_way(least, most, lambda: ())
-
-    storage.make_room = make_room
-    left["beside copies"] = 2**20 - 1
-    with pytest.raises(OSError, match="No space left"):
-        storage.write("pending/a/new", [b"x"], leaves=1.0)
-    assert asked == [(4 * size + 1, 4 * size + 1 + 2**18)]
-    assert len(storage.names("delivered")) == 4
-    storage.write("pending/a/old", [b"converted"], leaves=0.25)
-    left["beside copies"] = 2**20 + 4 * size - 5_000
-    storage.write("pending/a/new", [b"x"], leaves=1.0)
-    assert asked[1:] == [(5_000, 5_000 + 2**18)]
-    assert storage.names("delivered") == []
-    left["beside copies"] = 2**17
-    with pytest.raises(OSError, match="No space left"):
-        storage.write("pending/a/old", [b"x"], leaves=0.25)
-    storage.write("receipts/a", [b"x"])
-    assert asked[3:] == [(1, 2**18 - 2**17 + 2**18)]
 
 
 # -- in an object store

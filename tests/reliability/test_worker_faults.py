@@ -36,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     folder.mkdir()
 
     def mount(option: str) -> None:
-        command = ["mount", "-t", "tmpfs", "-o", f"size=64k,{option}", "tmpfs", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size=3m,{option}", "tmpfs", str(folder)]
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
         if mounted.returncode != 0:
             pytest.skip(f"only root may mount a small file system: {mounted.stderr.strip()}")
@@ -59,7 +59,7 @@ def reported(spark: FakeSpark, policy: str, events: bytes = EVENTS) -> dict[str,
 
 
 @each_policy
-@pytest.mark.parametrize(("option", "error"), [("rw", "No space left on device"), ("ro", "Read-only file system")])
+@pytest.mark.parametrize(("option", "error"), [("rw", "is nearly full"), ("ro", "Read-only file system")])
 def test_a_disk_that_takes_nothing(
     policy: str,
     option: str,
@@ -72,7 +72,7 @@ def test_a_disk_that_takes_nothing(
 ) -> None:
     small_disk(option)
     if option == "rw":
-        (tmp_path / "outbox" / "ballast").write_bytes(bytes(64 * 1024))
+        (tmp_path / "outbox" / "ballast").write_bytes(bytes(3 * 1024 * 1024))
     report = reported(spark, policy)
     assert error in " ".join(report["warnings"])
     assert (report["pending"], report["delivered"]) == (0, report["proposals"])

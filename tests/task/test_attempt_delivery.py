@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
 from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.recovery import recover_entry
+from airflow_provider_spark_datahub.task.recovery import recover_entry, unawaited_events
 from tests.cases import cases
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.operators.tries import CORPUS
@@ -106,6 +106,25 @@ def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
         finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
     ).run()
     assert (drained.settled, drained.delivered) == (1, report.proposals)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_events_of_an_attempt_that_neither_outbox_nor_sink_takes_stay_and_are_named(
+    tmp_path: Path, ended: bool
+) -> None:
+    """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
+    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
+    path = one.job_writes("a_csv_join_agg")
+    one.sink_file.mkdir()
+    if ended:
+        report = one.finish()
+        assert (report.delivered, report.pending) == (0, report.proposals)
+        assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+        assert (report.outbox_entry, report.events_file) == (None, str(path))
+    assert path.is_file()
+    assert entries(tmp_path) == []
+    outbox = outbox_at(tmp_path / "outbox", events_folder=tmp_path / "events")
+    assert unawaited_events(outbox) == [str(path)]
 
 
 def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) -> None:

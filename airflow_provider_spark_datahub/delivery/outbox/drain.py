@@ -280,15 +280,15 @@ class Drain:
         groups = self._groups(names)
         instances = counted(len(groups), "task instance")
         log.debug("Draining %s of %s in %s", counted(_count(groups), "entry"), instances, self.outbox)
+        if names is None:
+            with self._noting_problems():
+                self.outbox.measure()
+                self.outbox.expire_receipts()
         try:
             with self.outbox.receipts.remembered() as self._refresh:
                 self._drain_groups(groups)
-            if names is None:
-                self.outbox.usage.measure()
-                self.outbox.expire_receipts()
-            else:
-                for task in self._settled_tasks:
-                    self.outbox.expire_receipts(task)
+            for task in self._settled_tasks if names is not None else ():
+                self.outbox.expire_receipts(task)
         finally:
             for sink, _ in self._sinks.values():
                 if sink is not None:

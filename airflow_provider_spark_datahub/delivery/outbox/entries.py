@@ -7,9 +7,12 @@ of one attempt for one connection. Rejected items go to the quarantine; a receip
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import hashlib
 import logging
+import math
+import os
 import secrets
 import time
 import zlib
@@ -33,15 +36,9 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     Naming,
     OtherVersionError,
     StoredObject,
-    seal,
-    unseal,
     upsert_hashes,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import (
-    Receipts,
-    Unsettled,
-    receipt_name,
-)
+from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts, receipt_name
 from airflow_provider_spark_datahub.delivery.outbox.storage import (
     ObjectStorage,
     OutboxError,
@@ -56,21 +53,11 @@ from airflow_provider_spark_datahub.foundation.text import counted
 log = logging.getLogger(__name__)
 
 _DAY_SECONDS = 86_400.0
-_NEW, _REWRITTEN = 1.0, 0.25
-"""Shares of a disk's reserve that each kind of write leaves free. A rewritten entry needs less, since it is about to be
-delivered: drains convert the events of killed tasks."""
-_MOST_READ_BYTES = 16 * 1024 * 1024
-"""Largest quarantine that is read to find out what it would replace."""
-_FUTILE_SECONDS = 5.0
-"""Pause before the outbox looks for room again after it found none."""
-
-
-_CHEAP_SECONDS = 0.1
-"""A measurement that took less is repeated whenever its result matters: most outboxes are small."""
-_SHARE = 50
-"""A longer one is repeated after so many times its duration: it takes at most this part of the time."""
-_OLDEST_MS = 86_400_000
-"""Age after which the oldest entry of a large outbox is looked up again, so that receipts can expire."""
+_RESERVE_BYTES, _CONVERTED_RESERVE_BYTES = 1024 * 1024, 256 * 1024
+"""Bytes of a disk that stay free for drains, which write leases and receipts before they free anything: beside a new
+object, and beside an entry that gets its proposals, which drains convert from the events of killed tasks."""
+_MEASURED_SECONDS, _FULL_SECONDS = 60.0, 1.0
+"""Age after which the size of the outbox is measured again; the second if there seems to be no room."""
 _LARGEST_RECORD = 64 * 1024 * 1024
 """Bytes of a decompressed record; a larger one is not shown."""
 _FEW_KEYS = 8
@@ -154,7 +141,7 @@ class Entry:
         :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
         manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure)
-        return self._rewrite("finished", manifest, tuple(items), check=True)
+        return self._rewrite("finished", manifest, tuple(items), reserve=_CONVERTED_RESERVE_BYTES)
 
     def update(self, **fields: Any) -> Entry:
         """Change fields of the manifest durably, and return the entry.
@@ -243,7 +230,7 @@ class Entry:
         with self._storage_errors():
             content = b"".join(chunks)
             self.outbox.check_room(len(content))
-            self.outbox.storage.write(self.name.events, [content], leaves=_NEW)
+            self.outbox.storage.write(self.name.events, [content])
             return self.update(events=self.name.events)
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest) -> None:
@@ -260,7 +247,7 @@ class Entry:
             content = StoredObject.of(kept, items)
         try:
             packed = gzip.compress(b"".join(content.chunks()), 1, mtime=0)
-            self.outbox.storage.write(name, [packed], sync=False, leaves=_NEW)
+            self.outbox.write_copy(name, packed)
         except OSError as error:
             level = logging.DEBUG if self.outbox.copies_failed else logging.WARNING  # a full disk fails for each entry
             self.outbox.copies_failed = True
@@ -293,15 +280,15 @@ class Entry:
         return stored
 
     def _rewrite(
-        self, step: str, manifest: Manifest, items: tuple[Proposal, ...] | None = None, *, check: bool = False
+        self, step: str, manifest: Manifest, items: tuple[Proposal, ...] | None = None, *, reserve: int | None = None
     ) -> Entry:
-        """Write the entry anew. :param items: ``None``: those that it has."""
+        """Write the entry anew (:meth:`Outbox.write`). :param items: ``None``: those that it has."""
         with self._storage_errors():
             stored = self._content()._replace(manifest=manifest) if items is None else StoredObject.of(manifest, items)
             # Without new items, the next change looks again whether another process changed the entry.
             kept = None if items is None else stored
             entry = dataclasses.replace(self, manifest=manifest, _stored=kept, _items=items)
-            self.outbox.write(step, entry, stored, check=check)
+            self.outbox.write(step, entry, stored, reserve=reserve)
         return entry
 
     def _quarantine(self, rejected: list[tuple[str, Proposal]], manifest: Manifest) -> None:
@@ -352,99 +339,6 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(reason for reason, _ in self.rejected))
 
 
-class _Usage(msgspec.Struct):
-    """Result of a measurement, and the bytes written since.
-
-    :param bytes: never less than the outbox's size, except for what others wrote at the same moment.
-    :param oldest_ms: no pending entry was made before.
-    :param seconds: the duration of the measurement.
-    """
-
-    bytes: int
-    oldest_ms: int
-    measured_ms: int
-    seconds: float
-
-    def age_ms(self, now_ms: int) -> float:
-        """Return the time since the measurement; infinite if it is in the future, since a clock was wrong then."""
-        age = now_ms - self.measured_ms
-        return age if age >= 0 else float("inf")
-
-
-class OutboxUsage:
-    """Upper limit of the size of an outbox, and lower limit of the age of its entries, in one small shared object.
-
-    Listing a large outbox takes seconds. So each write adds its size, and the outbox is listed only when the sum
-    reaches the limit, and by full drains. That also corrects removals and simultaneous writes, which are not counted.
-    """
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
-
-    def add(self, size: int, limit: int, created_ms: int | None = None) -> int | None:
-        """Count bytes that are about to be written.
-
-        :param limit: of the whole outbox, in bytes.
-        :param created_ms: creation time of the entry that is written.
-        :returns: ``None`` if there is room; otherwise the size of the outbox, and nothing is counted.
-        :raises OSError: if the outbox must be listed and cannot be.
-        """
-        usage = self._read() or self.measure()
-        if usage.bytes + size > limit and (
-            usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _SHARE * usage.seconds * 1000
-        ):
-            usage = self.measure()
-        if usage.bytes + size > limit:
-            return usage.bytes
-        usage.bytes += size
-        usage.oldest_ms = min(usage.oldest_ms, created_ms if created_ms is not None else usage.oldest_ms)
-        self._write(usage)
-        return None
-
-    def oldest_ms(self) -> int:
-        """Return a time before which no pending entry was made, in ms since the epoch.
-
-        :raises OSError: if the outbox must be listed and cannot be.
-        """
-        usage = self._read()
-        if usage is None or usage.seconds < _CHEAP_SECONDS or usage.age_ms(self._storage.now_ms()) > _OLDEST_MS:
-            usage = self.measure()
-        return usage.oldest_ms
-
-    def measure(self) -> _Usage:
-        """List the outbox.
-
-        :raises OSError: if it cannot be listed.
-        """
-        started, measured_ms = time.monotonic(), self._storage.now_ms()
-        pending = self._storage.stored(Folder.PENDING)
-        size = sum(pending.values())
-        size += sum(sum(self._storage.stored(folder).values()) for folder in (Folder.QUARANTINED, Folder.CORRUPT))
-        size += self._storage.remove_drafts()
-        made_ms = [name.created_ms for path in pending if (name := EntryName.parse(path)) is not None]
-        usage = _Usage(size, min([measured_ms, *made_ms]), measured_ms, time.monotonic() - started)
-        self._write(usage)
-        log.debug("Measured the outbox: %s, %d bytes, in %.3f s", counted(len(made_ms), "entry"), size, usage.seconds)
-        return usage
-
-    def _read(self) -> _Usage | None:
-        try:
-            usage, _ = unseal(self._storage.read(Naming.USAGE), _Usage)
-        except FileNotFoundError:
-            return None
-        except (EntryFormatError, UnreadFileError) as error:
-            log.debug("The usage of the outbox cannot be read: %s", error)
-            with suppress(OSError):
-                self._storage.remove(Naming.USAGE)
-            return None
-        return usage if min(usage.bytes, usage.oldest_ms, usage.seconds) >= 0 else None
-
-    def _write(self, usage: _Usage) -> None:
-        # If the storage refuses, it will refuse the entry, too; if not, the next measurement corrects the count.
-        with suppress(OSError):
-            self._storage.write(Naming.USAGE, [seal(usage)], sync=False)
-
-
 class Outbox:
     """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
 
@@ -463,12 +357,13 @@ class Outbox:
         self.storage = storage
         self.open_store = open_store
         self.limits = limits or OutboxLimits()
-        self.usage = OutboxUsage(storage)
         self.receipts = Receipts(storage)
         self.events_folder = events_folder
-        self._futile_until = 0.0
         self.copies_failed = False
-        storage.make_room = self._make_room
+        self._size = 0
+        """Bytes that the last measurement found, and that were written since."""
+        self._measured = -math.inf
+        """Time of the last measurement, by the monotonic clock."""
 
     def __str__(self) -> str:
         return self.storage.describe()
@@ -496,7 +391,7 @@ class Outbox:
         with storage_errors("write to the outbox {}", self):
             manifest = Manifest(key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded)
             entry = self._named(manifest.holding(items))
-            self.write("written", entry, StoredObject.of(entry.manifest, items), is_new=True)
+            self.write("written", entry, StoredObject.of(entry.manifest, items), reserve=_RESERVE_BYTES)
         return entry
 
     def begin(
@@ -516,39 +411,10 @@ class Outbox:
         try:
             with storage_errors("write to the outbox {}", self):
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
-                self.write("begun", entry, StoredObject.of(entry.manifest, ()), is_new=True)
+                self.write("begun", entry, StoredObject.of(entry.manifest, ()), reserve=_RESERVE_BYTES)
         except OutboxError as refusal:
             return entry, refusal
         return entry, None
-
-    def _make_room(self, least: int, most: int) -> None:
-        if time.monotonic() < self._futile_until:
-            return
-        # Writes that happen while room is made must not ask for room themselves.
-        self._futile_until = float("inf")
-        freed = 0
-        try:
-            freed = self.receipts.give_way(least, most, self._unsettled)
-        except OSError as error:
-            # The write that asked for room may still succeed; otherwise it raises its own error.
-            log.debug("No room could be made in %s: %s", self, error)
-        finally:
-            self._futile_until = 0.0 if freed >= least else time.monotonic() + _FUTILE_SECONDS
-
-    def _unsettled(self) -> Iterator[Unsettled]:
-        """Yield all entries that may be delivered one day."""
-        paths, quarantined = self.storage.names(Folder.PENDING), self.storage.stored(Folder.QUARANTINED)
-        if sum(quarantined.values()) > _MOST_READ_BYTES:
-            paths += [
-                f"{path.replace(Folder.QUARANTINED, Folder.PENDING, 1).rpartition('-')[0]}.jsonl"
-                for path in quarantined
-            ]
-        else:
-            for part in self.quarantined():
-                manifest = part.manifest
-                part_of = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, "")
-                yield part_of, upsert_hashes(item for _, item in part.rejected)
-        yield from ((name, None) for path in paths if (name := EntryName.parse(path)) is not None)
 
     def _next_ms(self, key: AttemptKey) -> int:
         """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
@@ -559,47 +425,95 @@ class Outbox:
         name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
         return Entry(self, name, manifest)
 
-    def write(self, step: str, entry: Entry, stored: StoredObject, *, check: bool = True, is_new: bool = False) -> None:
+    def write(self, step: str, entry: Entry, stored: StoredObject, *, reserve: int | None = None) -> None:
         """Write what an entry holds, in place of an older state of the entry.
 
         :param step: name of the change, for the log.
-        :param check: whether to check that there is room.
-        :param is_new: the outbox has no older state of it.
+        :param reserve: as in :meth:`check_room`; ``None`` if the entry does not grow, so that no room is needed.
         """
         chunks = stored.chunks()
         size = sum(map(len, chunks))
-        if check:
-            self.check_room(size, entry.name.created_ms)
-        self.storage.write(entry.name.path, chunks, leaves=_NEW if is_new else _REWRITTEN)
+        if reserve is not None:
+            self.check_room(size, reserve=reserve)
+        self.storage.write(entry.name.path, chunks)
         log.debug("Entry %s, %s in %d bytes: %s", step, counted(entry.manifest.pending, "item"), size, entry)
 
-    def check_room(self, size: int, created_ms: int | None = None) -> None:
+    def check_room(self, size: int, *, reserve: int = _RESERVE_BYTES) -> None:
         """Check that there is room for ``size`` bytes more, and count them.
 
-        :param created_ms: creation time of a new entry; ``None`` if the bytes belong to an older one.
+        :param reserve: bytes of the disk that must stay free.
         :raises OutboxError: if there is no room: pending entries are kept, new ones are refused.
         """
-        used = self.usage.add(size, self.limits.max_bytes, created_ms)
-        if used is not None:
+        is_near_end = self.storage.free_bytes() < size + reserve
+        seems_full = is_near_end or self._size + size > self.limits.max_bytes
+        if time.monotonic() - self._measured > (_FULL_SECONDS if seems_full else _MEASURED_SECONDS):
+            self._measure_in_time(make_room=is_near_end)
+        if self._size + size > self.limits.max_bytes:
             raise OutboxError(
-                f"The outbox {self} is full: it holds {used} bytes, {size} more are above its limit of "
+                f"The outbox {self} is full: it holds {self._size} bytes, {size} more are above its limit of "
                 f"{self.limits.max_bytes} (outbox_max_bytes). Deliver the pending entries (spark-datahub emit), remove "
                 "quarantined ones, or raise the limit."
             )
+        if is_near_end and (free := self.storage.free_bytes()) < size + reserve:
+            raise OutboxError(
+                f"The disk of the outbox {self} is nearly full: {free} bytes are left, {size} are asked for, and "
+                f"drains need {reserve} of them."
+            )
+        self._size += size
+
+    def write_copy(self, name: str, content: bytes) -> None:
+        """Write delivered proposals for the pages that show lineage, if the disk has more room than drains need."""
+        if self.storage.free_bytes() < len(content) + _RESERVE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.storage.write(name, [content], sync=False)
+
+    def _measure_in_time(self, *, make_room: bool) -> None:
+        """Measure the outbox if its storage answers in time: refusing lineage would be worse than a few bytes more."""
+        try:
+            if make_room:
+                self.expire_receipts()
+            self.measure()
+        except OSError as error:
+            log.debug("The outbox %s cannot be measured: %s", self, error)
+
+    def measure(self) -> int:
+        """Remove what killed writers left, and return the size of the outbox in bytes, without its receipts.
+
+        :raises OSError: if it cannot be listed.
+        """
+        self._measured = time.monotonic()
+        folders = (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)
+        size = sum(sum(self.storage.stored(folder).values()) for folder in folders)
+        self._size = size + self.storage.remove_drafts()
+        log.debug("Measured the outbox: %d bytes", self._size)
+        return self._size
 
     def expire_receipts(self, task: str | None = None) -> int:
-        """Remove the receipts that are too old, and the oldest if all are too large; return how many were too old.
+        """Remove the receipts that are too old; return their number.
 
-        Receipts that are newer than a pending entry stay: they name the aspects that the entry must not overwrite.
+        If all of them take more than half of ``outbox_max_bytes``, or the disk is nearly full, younger ones go, too.
+        But receipts that are newer than an entry of their task stay: it must not overwrite what they name.
 
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         """
-        before_ms = self.storage.now_ms() - self.limits.receipts * 1000
-        expired = self.receipts.expire(before_ms, self.usage.oldest_ms, task)
-        excess = 0 if task is not None else self.receipts.size() - self.limits.max_bytes // 2
-        if excess > 0:
-            self.receipts.give_way(1, excess, self._unsettled)
+        expired = self.receipts.expire(self.storage.now_ms() - self.limits.receipts * 1000, self._oldest_ms, task)
+        if task is None:
+            above_limit = self.receipts.size() - self.limits.max_bytes // 2
+            # Twice the reserve, so that the next writes need not ask again.
+            excess = max(above_limit, 2 * _RESERVE_BYTES - self.storage.free_bytes())
+            if excess > 0:
+                self.receipts.shrink(excess, self._oldest_ms)
         return expired
+
+    def _oldest_ms(self) -> dict[str, int]:
+        """Return when the oldest entry of each task was made that may be delivered one day."""
+        names = [*self.storage.names(Folder.PENDING), *self.storage.names(Folder.QUARANTINED)]
+        matches = (Naming.ENTRY.fullmatch(name) or Naming.QUARANTINED.fullmatch(name) for name in names)
+        oldest_ms: dict[str, int] = {}
+        for match in filter(None, matches):
+            label, created_ms = Naming.label(match["instance"]), int(match["created_ms"])
+            oldest_ms[label] = min(created_ms, oldest_ms.get(label, created_ms))
+        return oldest_ms
 
     def names(self, instance: str | None = None) -> list[EntryName]:
         """Return the names of the entries: those of one task instance by attempt, or all of them by age.
@@ -684,8 +598,7 @@ class Outbox:
         items = [item for _, item in quarantined.rejected]
         counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
         entry = self._named(replace(old.holding(items), events=None, awaits_retry=False, **counts))
-        self.storage.remove(Naming.USAGE)  # the next write measures again: an entry of an earlier date comes back
-        self.write(f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items), check=False)
+        self.write(f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items))
         self.storage.remove(quarantined.name)
         # The raw events come back with the last part of their entry.
         stem = quarantined.name.rpartition("-")[0]

@@ -45,7 +45,6 @@ class Folder(StrEnum):
 class Naming:
     """Names of the outbox's objects, and parts of them (docs/outbox.md)."""
 
-    USAGE = "usage.json"
     EVENTS_SUFFIX = ".events.ndjson.gz"
     PART_SUFFIX = ".part.json"
     REASON_SUFFIX = ".reason.txt"
@@ -66,6 +65,11 @@ class Naming:
     QUARANTINED = re.compile(
         rf"{Folder.QUARANTINED}/(?P<instance>[^/]+)/try-[0-9]{{5,10}}-(?P<created_ms>[0-9]{{13,15}})-.*\.jsonl"
     )
+
+    @staticmethod
+    def label(named: str) -> str:
+        """Return the readable part of the name of a task or of a task instance, which may be that of several tasks."""
+        return named.rpartition("-")[0]
 
 
 # Time-series aspects: a later one does not overwrite an earlier one.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _BLOCK_BYTES = 4096
 """Bytes that a small file takes on most disks."""
-Unsettled = tuple[EntryName, Collection[str] | None]
-"""Entry that may be delivered one day, and hashes of the aspects that it replaces; ``None`` if those are unknown."""
 _MOST_TASKS = 256
 """Tasks whose receipts are remembered at the same time."""
 
@@ -58,6 +57,13 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         """Return the parts of a receipt's name; ``None`` if it is none."""
         match = Naming.RECEIPT.fullmatch(name)
         return cls(int(match[2]), name, int(match[3]), match[4], match[6]) if match else None
+
+    def is_needed(self, oldest_ms: Mapping[str, int]) -> bool:
+        """Return whether an entry that may be delivered one day is older.
+
+        :param oldest_ms: when the oldest one of each task was made, by :meth:`.Naming.label`.
+        """
+        return self.created_ms >= oldest_ms.get(Naming.label(self.name.split("/")[1]), math.inf)
 
 
 class _TaskReceipts:
@@ -176,21 +182,19 @@ class Receipts:
             self._remembers = False
             self._tasks.clear()
 
-    def expire(self, before_ms: float, oldest_ms: Callable[[], float], task: str | None = None) -> int:
-        """Remove the receipts of entries from before two moments, with the proposals beside them; return their number.
+    def expire(self, before_ms: float, oldest_ms: Callable[[], Mapping[str, int]], task: str | None = None) -> int:
+        """Remove the receipts of entries from before a moment, with the proposals beside them; return their number.
 
-        :param oldest_ms: returns the second moment. Called only if there are receipts from before the first.
+        :param oldest_ms: returns by :meth:`.Naming.label` the time from which on receipts of a task stay.
         :param task: of one task only.
         """
         parsed = map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS))
         old = [receipt for receipt in parsed if receipt is not None and receipt.created_ms < before_ms]
-        if not old:
-            return 0
-        before_ms = min(before_ms, oldest_ms())
-        expired = [receipt.name for receipt in old if receipt.created_ms < before_ms]
+        needed_ms = oldest_ms() if old else {}
+        expired = [receipt.name for receipt in old if not receipt.is_needed(needed_ms)]
         for name in expired:
             self._storage.remove(name)
-        for name in self._storage.names(f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED):
+        for name in self._storage.names(f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED) if old else ():
             created_ms = name.rpartition("/")[2].partition("-")[0]
             if created_ms.isdecimal() and int(created_ms) < before_ms:
                 self._storage.remove(name)
@@ -203,62 +207,29 @@ class Receipts:
             for folder in (Folder.RECEIPTS, Folder.DELIVERED, Folder.HISTORY)
         )
 
-    def give_way(self, least: int, most: int, unsettled: Callable[[], Iterable[Unsettled]]) -> int:
-        """Remove the oldest kept proposals, histories, then receipts that protect nothing; return the freed bytes.
+    def shrink(self, excess: int, oldest_ms: Callable[[], Mapping[str, int]]) -> None:
+        """Remove the oldest kept proposals, histories, then receipts until so many bytes are free.
 
-        A receipt protects delivered aspects if an unsettled entry of its task is older, or belongs to its task
-        instance. If the aspects that such an entry replaces are known, the receipt must name one of them.
-
-        :param least: bytes; if fewer can be freed, nothing is removed.
-        :param most: bytes after which nothing more is removed.
-        :param unsettled: returns the entries that may be delivered one day.
+        :param oldest_ms: as in :meth:`expire`.
         """
-        removable = _oldest_first(self._storage.stored(Folder.DELIVERED))
-        removable |= _oldest_first(self._storage.stored(Folder.HISTORY))
-        if sum(removable.values()) < most:
-            removable |= _oldest_first(self._unneeded(unsettled()))
-        if sum(removable.values()) < least:
-            return 0
-        freed = 0
-        for name, size in removable.items():
-            if freed >= most:
-                break
+        needed_ms = oldest_ms()
+        receipts = {
+            name: size
+            for name, size in self._storage.stored(Folder.RECEIPTS).items()
+            if (receipt := _ReceiptName.parse(name)) is not None and not receipt.is_needed(needed_ms)
+        }
+        copies, histories = self._storage.stored(Folder.DELIVERED), self._storage.stored(Folder.HISTORY)
+        log.info("Making room for the outbox %s: %d bytes of its oldest receipts", self._storage.describe(), excess)
+        for name, size in (*_oldest_first(copies), *_oldest_first(histories), *_oldest_first(receipts)):
+            if excess <= 0:
+                return
             self._storage.remove(name)
-            freed += size
-        log.info("Made room for the outbox %s: %d bytes of its oldest receipts", self._storage.describe(), freed)
-        return freed
-
-    def _unneeded(self, unsettled: Iterable[Unsettled]) -> dict[str, int]:
-        """Return the receipts that protect nothing, and their sizes."""
-        oldest_ms: dict[str, int] = {}
-        instances = set[str]()
-        replaced: dict[str, set[str]] = {}
-        for entry, aspects in unsettled:
-            # Tasks with similar ids have the same label, which keeps more receipts than necessary.
-            label, _, instance = entry.instance.rpartition("-")
-            if aspects is not None:
-                replaced.setdefault(label, set()).update(aspects)
-                continue
-            oldest_ms[label] = min(entry.created_ms, oldest_ms.get(label, entry.created_ms))
-            instances.add(instance)
-        unneeded = {}
-        for name, size in self._storage.stored(Folder.RECEIPTS).items():
-            receipt, label = _ReceiptName.parse(name), name.split("/")[1].rpartition("-")[0]
-            if receipt is None or receipt.instance_hash in instances:
-                continue
-            is_older = receipt.created_ms < oldest_ms.get(label, receipt.created_ms + 1)
-            if is_older and not (label in replaced and self._names_any(name, replaced[label])):
-                unneeded[name] = size
-        return unneeded
-
-    def _names_any(self, name: str, aspects: set[str]) -> bool:
-        manifest = _read_receipt(self._storage, name)
-        return manifest is not None and not aspects.isdisjoint(manifest.upserts)
+            excess -= size
 
 
-def _oldest_first(sizes: dict[str, int]) -> dict[str, int]:
+def _oldest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
     """Return objects by age, each with the bytes that it takes on a disk."""
-    return {name: _on_disk(sizes[name]) for name in sorted(sizes, key=lambda name: name.rpartition("/")[2])}
+    return [(name, _on_disk(sizes[name])) for name in sorted(sizes, key=lambda name: name.rpartition("/")[2])]
 
 
 def _on_disk(size: int) -> int:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import stat
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -64,12 +65,9 @@ class OutboxStorage(ABC):
     folder and S3 promise both, and the leases rely on it. Methods raise OSError if the storage refuses or hangs.
 
     :ivar deadline: of the storage's user: no step takes much longer (:func:`.step_in_time`).
-    :ivar make_room: called with two numbers of bytes if the disk is nearly full. It frees up to the second number, or
-        nothing if it cannot free the first.
     """
 
     deadline: Deadline | None = None
-    make_room: Callable[[int, int], object] | None = None
     unlisted = 0
     """Number of folders that could not be listed."""
 
@@ -110,13 +108,12 @@ class OutboxStorage(ABC):
         return line + newline, len(content)
 
     @abstractmethod
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
 
         If it fails, e.g. since the storage is full, the object is unchanged.
 
         :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is called.
-        :param leaves: share of the disk's reserve that must stay free: a drain must write before it frees anything.
         """
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
@@ -125,6 +122,10 @@ class OutboxStorage(ABC):
     @abstractmethod
     def remove(self, name: str) -> None:
         """Remove an object if it exists. A crash of the machine may bring it back."""
+
+    def free_bytes(self) -> int:
+        """Return how many bytes are free on the disk; an object store has room."""
+        return sys.maxsize
 
     def remove_drafts(self) -> int:
         """Remove what killed writers left, as the listings since the last call show; return the bytes of the rest."""
@@ -143,10 +144,6 @@ _DEPTH = 1
 """Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
 _SYNC_ALONE_SECONDS = 0.002
-_RESERVE_BYTES = 1024 * 1024
-"""Reserve of a disk, of a small one half of its space."""
-_LEAST_RESERVE = 0.25
-"""Share of it below which every write asks for room."""
 
 
 def _in_time(use: _Method) -> _Method:
@@ -278,9 +275,8 @@ class LocalStorage(OutboxStorage):
         """Return the first line of a file, and the file's size, without reading the rest."""
         return first_line(f"{self._root}/{name}", _MOST_BYTES, listed=name in self._regular)
 
-    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True, leaves: float = 0.0) -> None:
+    def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
-        self._check_reserve(leaves)
         path, rename = f"{self._root}/{name}", _Rename()
         try:
             self._write(path, chunks, rename, sync=sync)
@@ -293,23 +289,14 @@ class LocalStorage(OutboxStorage):
         rename.wait_for_older(path)
         write_durably(path, chunks, sync=sync, access=self._access, rename=rename, mark=f".{mark()}")
 
-    def _check_reserve(self, share: float) -> None:
-        with suppress(FileNotFoundError):  # the first object makes the folder
-            free, reserve = self._space()
-            needed, wanted = round(reserve * share), round(reserve * max(share, _LEAST_RESERVE))
-            if free < wanted and self.make_room is not None:
-                # Free more than is missing, so that the next writes need not ask again.
-                self.make_room(max(1, needed - free), wanted - free + round(reserve * _LEAST_RESERVE))
-                free, _ = self._space()
-            if free < needed:
-                text = f"{os.strerror(errno.ENOSPC)}: {free} bytes are left, and drains need {needed} of them"
-                raise OSError(errno.ENOSPC, text, self._root)
-
     @_in_time
-    def _space(self) -> tuple[int, int]:
-        """Return how many bytes are free on the disk, and how many of them are its reserve."""
-        disk = os.statvfs(self._root)
-        return disk.f_bavail * disk.f_frsize, min(_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 2)
+    def free_bytes(self) -> int:
+        """Return how many bytes are free on the disk."""
+        try:
+            disk = os.statvfs(self._root)
+        except FileNotFoundError:  # the first object makes the folder
+            return sys.maxsize
+        return disk.f_bavail * disk.f_frsize
 
     @_in_time
     def sync(self, names: Sequence[str]) -> None:
@@ -510,7 +497,6 @@ class ObjectStorage(OutboxStorage):
         chunks: Iterable[bytes],
         *,
         sync: bool = True,  # noqa: ARG002 (always lasting)
-        leaves: float = 0.0,  # noqa: ARG002 (it has room)
     ) -> None:
         """Write an object by one PUT or one multipart upload: it appears when it is complete."""
         content = b"".join(chunks)
