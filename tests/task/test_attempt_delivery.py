@@ -115,7 +115,7 @@ def test_events_of_an_attempt_that_neither_outbox_nor_sink_takes_stay_and_are_na
     """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
     one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
     path = one.job_writes("a_csv_join_agg")
-    one.sink_file.mkdir()
+    one.sink_folder.touch()
     if ended:
         report = one.finish()
         assert (report.delivered, report.pending) == (0, report.proposals)
