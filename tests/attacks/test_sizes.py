@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import tracemalloc
@@ -12,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
-from airflow_provider_spark_datahub.capture.stored_files import decompressed_zstd
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
@@ -83,14 +80,6 @@ def test_column_edges_that_are_left_out_are_counted() -> None:
     assert "column edges left out" in kind
     assert conversion.diagnostics.truncations[kind] >= COLUMNS * INPUTS - LIMIT
     columns._cached_long_columns.cache_clear()
-
-
-def test_a_small_compressed_file_does_not_fill_the_memory() -> None:
-    bomb = zstandard.compress(bytes(2**28))
-    assert len(bomb) < 2**14
-    sizes = list(map(len, decompressed_zstd(io.BytesIO(bomb))))
-    assert sum(sizes) == 2**28
-    assert max(sizes) <= 2**24
 
 
 def _wide_event(many: int) -> bytes:

@@ -142,18 +142,6 @@ def test_events_of_openlineages_python_client_are_converted() -> None:
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
 
 
-def test_the_public_names_suffice_for_a_stream() -> None:
-    converted = conversion.convert_events([json.dumps(event()).encode()], LineageSettings(), Ending(succeeded=True))
-    assert converted.events == 1
-    assert converted.proposals(LineageSettings())
-
-
-@pytest.mark.parametrize("anything", [b"[]", {"run": {}}, b"{"])
-def test_anything_but_a_run_event_raises_an_event_error(anything: Any) -> None:
-    with pytest.raises(EventError):
-        conversion.convert_run_event(anything, LineageSettings())
-
-
 # -- The entry points: what they make of good events, and that no event can break them
 
 
@@ -263,10 +251,6 @@ def test_proposals_job_by_job_equal_those_of_the_whole(options: Json) -> None:
     assert diagnostics.unusable_datasets
 
 
-def test_events_may_be_an_iterator() -> None:
-    assert convert_events(iter(whole_application()), settings()).events == 2
-
-
 RICH: Json = json.loads((Path(__file__).parents[1] / "data" / "rich_event.json").read_text(encoding="utf-8"))
 """An event with most of the facets that the converter reads."""
 
@@ -346,12 +330,6 @@ def test_half_a_surrogate_pair_affects_at_most_its_event(as_text: bool) -> None:
     conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
     assert file_urns("/a")[0] in conversion.inputs
     assert "".join(proposal.to_json() for proposal in conversion.proposals(settings())).encode()
-
-
-@pytest.mark.slow
-@given(json_values)
-def test_any_json_as_event_raises_nothing_but_event_errors(value: Any) -> None:
-    converts_or_refuses(value)
 
 
 # -- A conversion depends on its own events only

@@ -181,32 +181,15 @@ def test_a_column_whose_name_is_not_text_is_left_out() -> None:
 
 
 ID: Json = {"schema": schema(("id", "long"))}
-BY_DAY: Json = {"file_partition_regexp": "/day=.*"}
-LAKE: Json = {"path_specs": {"s3": {"lake": {"path_spec_list": ["s3://lake/*/{table}"]}}}}
 
 
-@pytest.mark.parametrize(
-    ("output", "options", "described"),
-    [
-        (file("/z", **ID), {}, urn("file", "/z")),
-        (file("/z/", **ID), BY_DAY, urn("file", "/z/")),
-        (dataset("s3://lake", "a/b", **ID), LAKE, urn("s3", "lake/a/b")),
-        (dataset("abfss://c@h", "/A/b", **ID), {}, urn("abs", "c@h/A/b")),
-        (dataset("hdfs://name:8020", "/z", **ID), {}, urn("hdfs", "/z")),
-        (file("/z", **ID), {"datasets": "none"}, None),
-        (file("/z/day=1", **ID), BY_DAY, None),
-        (dataset("s3://lake", "a/b/part.parquet", **ID), LAKE, None),
-        (file("/z", symlinks=symlink("hive://h", "db.z"), **ID), {}, None),
-        (file("/z", symlinks=symlink("hive://h", "db.z"), **ID), {"disable_symlink_resolution": True}, None),
-        (file("/z", catalog={"framework": "hive", "type": "hive"}, **ID), {}, None),
-        (file("/z", storage={"storageLayer": "iceberg"}, **ID), {}, None),
-        (dataset("postgres://h:5432", "shop.public.z", **ID), {}, None),
-        (dataset("kafka://h:9092", "z", **ID), {}, None),
-    ],
-)  # fmt: skip
-def test_a_file_that_a_job_wrote_has_its_schema(output: Json, options: Json, described: str | None) -> None:
-    found = written(output, inputs=[file("/read", **ID)], **options)
-    assert [each.entity_urn for each in find_all(found, "schemaMetadata")] == ([described] if described else [])
+@cases("dataset_facets")
+def test_a_file_that_a_job_wrote_has_its_schema(
+    namespace: str, name: str, facets: Json, options: Json, described: str | None
+) -> None:
+    found = written(dataset(namespace, name, **facets, **ID), inputs=[file("/read", **ID)], **options)
+    urns = [urn(*described.split(",", 1))] if described else []
+    assert [each.entity_urn for each in find_all(found, "schemaMetadata")] == urns
     assert find_all(found, "datasetKey") == []
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import DatasetId, Diagnostics, EventError, Proposal, convert_events
+from airflow_provider_spark_datahub.conversion import DatasetId, Diagnostics, Proposal, convert_events
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LONG_TEXTS,
-    MAX_LISTED,
     LostExecution,
     TextLimit,
     compressed,
@@ -18,8 +17,6 @@ from airflow_provider_spark_datahub.conversion.diagnostics import (
 )
 from tests.conversion.builders import (
     Json,
-    column,
-    column_lineage,
     file,
     find,
     query,
@@ -70,14 +67,6 @@ def test_merging_adds_counts_and_keeps_each_reason_once() -> None:
     )
 
 
-def test_lists_are_limited() -> None:
-    total = Diagnostics()
-    for number in range(MAX_LISTED + 1):
-        total.reject(EventError(f"reason {number}"))
-        total.merge(Diagnostics(column_gaps=(f"gap {number}",)))
-    assert (total.rejected_events, len(total.rejections), len(total.column_gaps)) == (21, MAX_LISTED, MAX_LISTED)
-
-
 # -- Limits on texts: a text that is cut says so, and so do the diagnostics. Long texts are compressed
 
 
@@ -89,12 +78,6 @@ def converted(events: list[Json], **options: Any) -> tuple[list[Proposal], list[
     found = conversion.proposals(settings(**options))
     assert [problem for each in found for problem in violations(each.to_obj())] == []
     return found, conversion.diagnostics.messages()
-
-
-def test_a_text_within_the_limit_stays() -> None:
-    limit = TextLimit(500)
-    assert limit.text(LONG) == LONG
-    assert limit.counts == {}
 
 
 def test_a_text_above_the_limit_is_cut_and_says_so() -> None:
@@ -131,32 +114,6 @@ def test_texts_of_aspects_are_cut() -> None:
         assert len(text) == 200
         assert "(cut: 5" in text
     assert cut == ["texts cut to max_string_length: 5"]
-
-
-def test_a_cut_schema_is_whole_in_the_next_conversion() -> None:
-    # Schemas are remembered between conversions: the limit of one is not that of another.
-    output = file("/z", schema=schema(*((f"c{number}", "string") for number in range(20))))
-    options = {"datasets": "schemas"}
-    written = [
-        find(converted(whole_application(query(outputs=[output])), **options, **limit)[0], "schemaMetadata").aspect
-        for limit in ({"max_string_length": 150}, {})
-    ]
-    lengths = [len(schema["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) for schema in written]
-    assert lengths[0] == 150 < lengths[1]
-    assert len(written[0]["fields"]) == len(written[1]["fields"]) == 20
-
-
-def test_column_lineage_of_a_job_is_limited() -> None:
-    facet = column_lineage({"a": [column("/a", "x")], "b": [column("/a", "y")]})
-    events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
-    found, cut = converted(events, max_string_length=400)
-    assert len(find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]) == 1
-    assert cut == ["column edges left out of column lineage, which would be longer than max_string_length: 1"]
-
-
-def test_an_event_of_any_length_is_converted() -> None:
-    long = json.dumps(query(inputs=[file("/a")], run_facets=spark_properties(a="x" * 1_000_000))).encode()
-    assert convert_events([long], settings()).events == 1
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"{}", b'{"x":1}', b'"x"', '{"é":"x"}'.encode()])

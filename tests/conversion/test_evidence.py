@@ -29,8 +29,8 @@ from tests.conversion.builders import (
     symlink,
     whole_application,
 )
-from tests.conversion.test_event_log_capture import from_log, log_events
 from tests.conversion.test_hard_jobs import RECORDINGS, converted, listed, recorded, true_edges
+from tests.conversion.test_run_events import from_log, log_events
 from tests.conversion.test_run_tree import ended
 from tests.oracles.strict import canonical_violations
 

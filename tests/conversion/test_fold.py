@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import EventError, convert
+from airflow_provider_spark_datahub.conversion import convert
 from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead
 from airflow_provider_spark_datahub.conversion.archive.replay import (
     ArchivedEvent,
@@ -59,14 +59,6 @@ def test_runs_belong_to_their_application() -> None:
 def test_an_application_may_send_no_event_of_its_own() -> None:
     (found,) = fold(query()).applications()
     assert (found.run_id, found.own_run) == (APP, None)
-
-
-def test_a_rejected_event_leaves_the_fold_unchanged() -> None:
-    folded = fold(query())
-    unknown = event(run_id=OTHER_QUERY, producer="https://example.com")
-    with pytest.raises(EventError, match=r"https://example\.com"):
-        folded.add(RunEvent.parse(unknown))
-    assert [run.run_id for found in folded.applications() for run in found.runs] == [QUERY]
 
 
 def test_the_same_columns_of_many_queries_are_kept_once() -> None:

@@ -255,10 +255,6 @@ def test_owners_come_from_settings_and_the_ownership_facet() -> None:
     assert aspect["lastModified"] == END_STAMP
 
 
-def test_without_tags_domains_and_owners_their_aspects_are_not_written() -> None:
-    assert {"globalTags", "domains", "ownership"} & {each.aspect_name for each in written()} == set()
-
-
 # -- Proposals as they are stored
 
 

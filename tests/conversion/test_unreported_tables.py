@@ -7,12 +7,10 @@ import json
 import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter, convert_events
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from tests.conversion.builders import (
     CORPUS,
     Json,
-    corpus_events,
     file,
     query,
     settings,
@@ -66,15 +64,6 @@ def test_no_false_alarm_for_real_jobs(recording: str) -> None:
     assert with_log(recording).diagnostics.unreported_messages() == []
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_no_false_alarm_for_the_corpus(case: str) -> None:
-    assert [
-        job.diagnostics.unreported_queries
-        for job in convert_events(corpus_events(case), settings()).jobs
-        if job.diagnostics.unreported_queries
-    ] == []
-
-
 @pytest.mark.parametrize(
     "queries",
     [
@@ -111,10 +100,3 @@ def test_an_unreported_table_is_listed_beside_a_reported_one() -> None:
     job = job_of(reported, write(2, "append_data.ice_db_old_customers"))
     assert job.diagnostics.unreported_queries == ("append_data.ice_db_old_customers",)
     assert job.patch_edges
-
-
-def test_only_the_first_of_very_many_are_listed() -> None:
-    queries = [write(number, f"append_data.ice_db_t{number}") for number in range(MAX_LISTED + 5)]
-    conversion = convert_events(whole_application(*queries), settings())
-    assert len(conversion.jobs[0].diagnostics.unreported_queries) == MAX_LISTED + 5
-    assert len(conversion.diagnostics.unreported_queries) == MAX_LISTED

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
-from airflow_provider_spark_datahub.conversion.spark_log.column_graph import Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import dataset_of
+from tests.cases import cases
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.recordings import (
@@ -138,59 +138,17 @@ WRITE = (
 TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Scan csv  (1)"
 
 
-def columns_of(project: str) -> dict[str, dict[str, Derivation]]:
+@cases("run_events")
+def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, str]]) -> None:
     [(_, written)] = PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
-    return {name: {source.column: kind for source, kind in sources.items()} for name, sources in written.items()}
+    found = {
+        name: {source.column: derivation.name for source, derivation in sources.items()}
+        for name, sources in written.items()
+    }
+    assert found == columns
 
 
-@pytest.mark.parametrize(
-    ("project", "columns"),
-    [
-        ("[a#1, b#2]", {"x": {"a": Derivation.IDENTITY}, "y": {"b": Derivation.IDENTITY}}),
-        (
-            "[(a#1 + b#2) AS c#3, upper(b#2) AS d#4]",
-            {
-                "x": {"a": Derivation.TRANSFORMATION, "b": Derivation.TRANSFORMATION},
-                "y": {"b": Derivation.TRANSFORMATION},
-            },
-        ),
-        # A text that looks like a column: the ids are those of columns, the names are not.
-        ("[concat(Order #1, x#2) AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
-        # A text with a bracket and a comma: the list cannot be split, so nothing is said.
-        ("[concat((, a#1) AS c#3, a#1]", {}),
-        ("[a#1, ... 1 more fields]", {}),
-        ("[1 AS c#3, a#1]", {"y": {"a": Derivation.IDENTITY}}),
-        # Conditions are not values.
-        (
-            "[if ((b#2 = (x, y))) (a#1 + 1) else a#1 AS c#3, CASE WHEN (a#1 > 1) THEN b#2 ELSE none END AS d#4]",
-            {"x": {"a": Derivation.TRANSFORMATION}, "y": {"b": Derivation.TRANSFORMATION}},
-        ),
-    ],
-)
-def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, Derivation]]) -> None:
-    assert columns_of(project) == columns
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("file:/lake/days/day=2026-01-31", "/lake/days"),
-        ("file:/lake/days/day=1/hour=2", "/lake/days"),
-        ("file:/lake/50%=ü", "/lake"),  # OpenLineage takes it for a partition
-        ("file:/lake/a=b=c", "/lake/a=b=c"),
-        ("file:/lake/2026-01-31", "/lake"),
-        ("file:/lake/2026-01-31T12:00:00Z", "/lake"),
-        ("file:/lake/20260131", "/lake"),
-        ("file:/lake/20261331", "/lake/20261331"),
-        ("file:/lake/31.01.2026", "/lake"),
-        ("file:/lake/2026-01", "/lake"),
-        ("file:/lake/2026/01/31", "/lake"),
-        ("file:/lake/2026/01", "/lake"),
-        ("file:/2026/01", "/2026/01"),
-        ("file:/day=1", "/day=1"),
-        ("file:/lake/order-2026-01-31", "/lake/order-2026-01-31"),
-    ],
-)
+@cases("run_events")
 def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, name: str) -> None:
     assert dataset_of(path, "") == ("file", name)
 

@@ -74,7 +74,7 @@ def test_file_scans_name_their_paths() -> None:
     )
 
 
-@cases("plans")
+@cases("plan_datasets")
 def test_abbreviated_and_unclear_names_are_left_out(paths: str, known: list[str]) -> None:
     found = plan(node("Scan csv ", f"Location: InMemoryFileIndex [{paths}]"))
     assert [one.path for one in found.sources] == known
