@@ -158,7 +158,7 @@ hooks: dev ## run the checks of .pre-commit-config.yaml on every commit
 .PHONY: lock
 lock: $(UV_READY) ## write requirements/*.txt anew from pyproject.toml and requirements/spark.in, keeping versions that still fit
 	$(STEP) "Lock $(VENV)" $(UV) pip compile $(UPGRADE) --universal --python-version 3.11 --custom-compile-command "make lock" \
-	    --no-emit-index-url --no-emit-find-links --extra openlineage --extra kafka --extra s3 --extra sql --extra re2 --extra livy --extra kubernetes --group dev pyproject.toml -o requirements/dev.txt
+	    --no-emit-index-url --no-emit-find-links --extra openlineage --extra kafka --extra s3 --extra sql --extra livy --extra kubernetes --group dev pyproject.toml -o requirements/dev.txt
 	$(STEP) "Lock $(SPARK_VENV)" $(UV) pip compile $(UPGRADE) --universal --python-version 3.11 --custom-compile-command "make lock" \
 	    --no-emit-index-url --no-emit-find-links requirements/spark.in -o requirements/spark.txt
 

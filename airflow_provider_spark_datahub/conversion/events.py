@@ -19,11 +19,11 @@ from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import (
-    is_linear,
     json_without_secrets,
     redact,
     redact_name,
     redact_text,
+    secret_keys,
 )
 
 _T = TypeVar("_T")
@@ -552,7 +552,7 @@ def _own_pattern(event: Any) -> str | None:
         event = event.get(name) if isinstance(event, dict) else None
     if not event or not isinstance(event, str):
         return None
-    if not is_linear(event):
+    if secret_keys(event) is None:
         raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_SHOWN]!r}")
     return event
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from airflow_provider_spark_datahub.conversion.interruption import check_time
-from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.foundation.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
 from airflow_provider_spark_datahub.foundation.text import printable_lines
 
@@ -69,8 +68,8 @@ _MAX_KEY = 256
 def redact(key: str, value: str, pattern: str | None = None) -> str:
     """Return the value without secrets, or :data:`REDACTED` if the key names a secret.
 
-    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If it cannot be applied in
-        linear time, every value may be a secret.
+    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If :func:`secret_keys`
+        cannot apply it, every value may be a secret.
     """
     if len(key) + len(value) <= _REMEMBERED_CHARACTERS:
         return _redact_again(key, value, pattern)
@@ -260,18 +259,24 @@ def _without_logins(text: str) -> str:
 
 
 def _matches(pattern: str, key: str) -> bool:
-    compiled = _compile(pattern)
+    compiled = secret_keys(pattern)
     return compiled is None or len(key) > _MAX_KEY or bool(compiled.search(key))
 
 
-def is_linear(pattern: str) -> bool:
-    """Return whether a pattern of secret keys can be applied in linear time."""
-    return _compile(pattern) is not None
+# Parts that can match in several places or ways: repetitions, options, and a second group with branches.
+_MANY_WAYS = re.compile(r"[*+?{]|\(.*\(", re.DOTALL)
+_MAX_PATTERN = 1_000
 
 
 @lru_cache(maxsize=32)
-def _compile(pattern: str) -> LinearPattern | None:
+def secret_keys(pattern: str) -> re.Pattern[str] | None:
+    """Compile a job's own pattern of secret keys; ``None`` if a match may take long, or if it is not valid.
+
+    Python's engine tries every way to match, and ``(a+)+$`` has exponentially many.
+    """
+    if len(pattern) > _MAX_PATTERN or _MANY_WAYS.search(pattern.removeprefix("(?i)")):
+        return None
     try:
-        return linear_pattern(pattern)
-    except ValueError:
+        return re.compile(pattern)
+    except re.error:
         return None

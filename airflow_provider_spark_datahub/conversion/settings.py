@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion.linear_regexp import LinearPattern, linear_pattern
 from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
 _LISTENER_PREFIX = "spark.datahub."
@@ -141,14 +140,15 @@ def _details(name: str, value: object) -> tuple[str, ...]:
 def _regexp(name: str, value: object) -> str | None:
     text = _text(name, value)
     try:
-        _at_the_end(text or "")
-    except ValueError as error:
+        re.compile(text or "")
+    except re.error as error:
         raise SettingsError(f"{name} is {value!r}, want a regular expression: {error}") from error
+    if text and _REPEATED_GROUP.search(text):
+        raise SettingsError(f"{name} is {value!r}: it repeats a group, and a match may take exponential time")
     return text
 
 
-def _at_the_end(regexp: str) -> LinearPattern:
-    return linear_pattern(f"(?:{regexp})$")
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
 def _from_json(name: str, value: object) -> object:
@@ -337,9 +337,9 @@ class LineageSettings:
         return hash((self.env, self.pipeline_name, self.platform_instance))
 
     @property
-    def partition_pattern(self) -> LinearPattern | None:
+    def partition_pattern(self) -> re.Pattern[str] | None:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
-        return _at_the_end(self.file_partition_regexp) if self.file_partition_regexp else None
+        return re.compile(f"(?:{self.file_partition_regexp})$") if self.file_partition_regexp else None
 
     @property
     def upstream_jobs(self) -> tuple[str, ...]:
