@@ -63,8 +63,6 @@ class EventConversion:
         for event, place in self._events():
             if (error := converter.add(event)) is not None:
                 self._places.setdefault(str(error), place())
-            if self._event_log is None:
-                converter.deduplicate_runs()
         log_complete = True
         if self._event_log is not None:
             log = capture.EventLog(self._event_log, application_ids=converter.application_ids)

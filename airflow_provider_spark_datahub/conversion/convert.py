@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs import HiveSession, HiveSessions
     from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, SparkLog
 
-DEDUPLICATED_RUNS, RECENT_EVENTS = 10_000, 1_000
-"""With so many runs, those with equal content are merged, except for the runs of the latest events."""
 _HIVE_SESSION_MS = 3_600_000
 """Time without events after which a Hive session is over."""
 KEPT_EXECUTIONS = 1000
@@ -121,7 +119,7 @@ _Merged = tuple[list[Application], Mapping[DatasetId, DatasetId]]
 
 
 class Converter:
-    """Converter of a stream of events. Its memory grows with their distinct content, not with their number.
+    """Converter of a stream of events. Its memory grows with their runs: see :meth:`discard_reported`.
 
     :ivar conversion: numbers and diagnostics up to now, without jobs. Complete after the last of :meth:`proposals`.
     """
@@ -135,7 +133,6 @@ class Converter:
         self.conversion = Conversion()
         self._spark_log: SparkLog | None = None
         self._discarded = False
-        self._deduplicate_at = DEDUPLICATED_RUNS
 
     @property
     def application_ids(self) -> set[str]:
@@ -190,17 +187,6 @@ class Converter:
     def _logs(self) -> Sequence[LoggedApplication]:
         """Applications of Spark's event log."""
         return self._spark_log.applications if self._spark_log is not None else ()
-
-    def deduplicate_runs(self) -> None:
-        """Merge queries with equal content if an application has very many; the result stays the same.
-
-        Call this after each event, but not with Spark's event log, which needs each query.
-        """
-        if self._fold.run_count < self._deduplicate_at:
-            return
-        self._fold.deduplicate(RECENT_EVENTS, most=DEDUPLICATED_RUNS // 10)
-        # If the queries differ, this must not be repeated for every event.
-        self._deduplicate_at = max(DEDUPLICATED_RUNS, 2 * self._fold.run_count)
 
     def snapshot(self, *, with_log: bool = False) -> Conversion:
         """Return the lineage of a running job: only what its end cannot take back.

@@ -132,8 +132,6 @@ class JobEvents:
 
     def _add(self, event: bytes) -> None:
         self._converter.add(event)
-        if not self._has_event_log:
-            self._converter.deduplicate_runs()
 
     # -- when it is over
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from airflow_provider_spark_datahub.conversion import (
     Ending,
     JobLineage,
     Proposal,
+    convert,
     patched_edges,
     retractions,
 )
@@ -332,6 +335,33 @@ def test_the_latest_executions_and_reads_of_rdds_are_kept() -> None:
     (logged_application,) = running._logs
     assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the running execution is kept as well"
     assert [*logged_application.rdd_reads] == [*range(500, KEPT_EXECUTIONS + 500)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_log", [False, True], ids=["events alone", "events and log"])
+def test_memory_does_not_grow_with_micro_batches(with_log: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "KEPT_EXECUTIONS", 100)
+    running = converter([STARTED], [app_started(), query_started()] if with_log else ())
+
+    def run_batches(numbers: range) -> int:
+        for number in numbers:
+            for kind in ("START", "COMPLETE"):
+                running.add(json.dumps(batch_of_query(20, kind=kind, run_id=f"batch-{number}")).encode())
+            for logged in (*execution(number, 20, 20), query_progressed(20, batch=number)) if with_log else ():
+                running.add_log_event(logged)
+            if number % 50 == 49:
+                running.snapshot(with_log=with_log)
+                running.discard_reported(with_log=with_log)
+        assert running.run_count == 1, "the application's"
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before, after = run_batches(range(200)), run_batches(range(200, 600))
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 400 < 100, "bytes a micro-batch"
 
 
 def test_a_log_read_again_counts_once() -> None:

@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Converter, Ending
-from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
 from tests.cases import cases
 from tests.conversion.builders import (
-    APP,
     OTHER_QUERY,
     Json,
     file,
     find_all,
     only_job,
-    parsed,
     proposals,
     query,
     schema,
@@ -131,20 +128,6 @@ def test_a_dataset_of_which_no_row_was_read_is_a_gap(rows: list[int | None], wri
     ]
     job = only_job(whole_application(*queries))
     assert (f"read 0 rows of {TABLE}" in job.diagnostics.gaps) == warned
-
-
-def test_equal_queries_that_are_merged_keep_their_counts_and_the_last_version() -> None:
-    fold = Fold(settings())
-    for number in range(30):
-        identity: Json = {"run_id": f"{OTHER_QUERY[:-2]}{number:02d}", "second": number}
-        inputs, outputs = [table("1", rows=number, scan=number)], [table(str(number + 2))]
-        fold.add(parsed(**identity, parent=APP, inputs=inputs, outputs=outputs))
-    fold.deduplicate(keep_last=0, most=1)
-    (application,) = fold.applications()
-    (run,) = application.runs
-    (read,), (state,) = run.inputs.values(), run.outputs.values()
-    assert (read.statistics.rows, read.version, state.version) == (29, "1", "31")
-    assert read.scans == tuple(range(10, 30)), "a stream reads a new snapshot with each batch"
 
 
 # A job of Spark 4.1.4 with Iceberg 1.12.0 and Delta 4.4.0: job.py says what it does, truth.json what the histories of

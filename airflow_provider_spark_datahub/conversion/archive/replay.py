@@ -137,7 +137,7 @@ class _KeptProposal(NamedTuple):
 
 
 class GroupConverter:
-    """Converter of one group of events. Its memory grows with their distinct content.
+    """Converter of one group of events. Its memory grows with the number of runs.
 
     :ivar problems: events and datasets that could not be converted.
     :ivar job_count: jobs that matched the filter.
@@ -160,7 +160,6 @@ class GroupConverter:
             self.problems.append(_ArchiveProblem(event.file, event.offset, str(error)))
         self._complete = self._complete and event.file not in self._facts.damaged
         self._last_ms = max(self._last_ms, event.time_ms)
-        self._converter.deduplicate_runs()
 
     def finish(self) -> Iterator[AspectVersion]:
         """Yield the aspects that the runs of the group would have written."""

@@ -1,12 +1,11 @@
 """State of runs and applications, folded from their events (conversion rules, section 7).
 
-Runs with equal content are deduplicated: an application of a million micro-batches must fit into memory.
+An application may have a million micro-batches: what has been reported of a running one is discarded.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -389,7 +388,7 @@ def _endings(table: str) -> Iterator[str]:
 
 
 class Fold:
-    """Folds a stream of events into runs. Its memory grows with the distinct content, not with the number of events."""
+    """Fold of a stream of events into runs. Its memory grows with the number of runs and their distinct content."""
 
     def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
         self._settings = settings
@@ -493,28 +492,6 @@ class Fold:
         """Number of runs in the fold."""
         return len(self._runs)
 
-    def deduplicate(self, keep_last: int, most: int) -> None:
-        """Merge queries with equal content into the first of them; the coalesced job stays the same.
-
-        :param keep_last: events whose runs are left alone.
-        :param most: only applications with more queries than that are deduplicated.
-        """
-        renamed_applications = _with_several_session_names(self._runs.values())
-        queries = Counter(run.parent_run_id for run in self._runs.values())
-        kept: dict[str, RunState] = {}
-        representatives: dict[Hashable, _Representative] = {}
-        for run_id, run in self._runs.items():
-            may_merge = run.is_query and run.last_index < self._count - keep_last and (run.ended or not run.outputs)
-            may_merge = may_merge and queries[run.parent_run_id] > most
-            key = _content_key(run) if may_merge and run.parent_run_id not in renamed_applications else None
-            if key is None:
-                kept[run_id] = run
-            elif key in representatives:
-                representatives[key].take(run)
-            else:
-                kept[run_id], representatives[key] = run, _Representative(run)
-        self._runs = kept
-
     def discard(self, runs: Iterable[RunState]) -> None:
         """Forget runs that expect no more events."""
         for run in runs:
@@ -546,70 +523,3 @@ class Fold:
             run = parent
             seen.add(run.run_id)
         return run.run_id
-
-
-def _with_several_session_names(runs: Iterable[RunState]) -> set[str]:
-    """Return the run ids of applications with several session names, which are named after the last one."""
-    names: dict[str, set[str]] = {}
-    for run in runs:
-        if run.session_name and run.parent_run_id:
-            names.setdefault(run.parent_run_id, set()).add(run.session_name)
-    return {run_id for run_id, sessions in names.items() if len(sessions) > 1}
-
-
-def _content_key(run: RunState) -> Hashable | None:
-    """Return a key of all but times, counts, schemas and properties; ``None`` if a dataset has metadata."""
-    if any(state.metadata for datasets in (run.inputs, run.outputs) for state in datasets.values()):
-        return None
-    return (
-        (run.parent_run_id, run.job_type, run.job_name, run.flow, run.app_name, run.session_name),
-        (run.description, run.sql, run.owners, repr(run.details), run.started, run.ended, run.failure),
-        tuple((dataset, _state_key(state)) for dataset, state in run.inputs.items()),
-        tuple((dataset, _state_key(state)) for dataset, state in run.outputs.items()),
-    )
-
-
-def _state_key(state: DatasetState) -> Hashable:
-    # Equal column lineages are one object in a fold.
-    return state.lifecycle, state.previous, state.partitions, state.in_catalog, id(state.columns)
-
-
-@dataclass(slots=True)
-class _Representative:
-    """First of several runs with equal content. :param keys: names of its job's and its flow's properties."""
-
-    run: RunState
-    keys: tuple[set[str], set[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = (set(), set())
-        for layers in self.run.properties:
-            self._learn(layers)
-
-    def take(self, other: RunState) -> None:
-        """Merge a later run into this one, and add what it wrote."""
-        run = self.run
-        for dataset, state in other.outputs.items():
-            run.outputs[dataset].statistics = run.outputs[dataset].statistics.plus(state.statistics)
-            run.outputs[dataset].version = state.version or run.outputs[dataset].version
-        for dataset, state in other.inputs.items():
-            run.inputs[dataset].add_reads(state.scans, state.amounts)
-        run.cover(other.start_ms, other.end_ms)
-        run.worked = run.worked or other.worked
-        run.last_index = max(run.last_index, other.last_index)
-        for mine, theirs in ((run.inputs, other.inputs), (run.outputs, other.outputs)):
-            for dataset, state in theirs.items():
-                if state.schema is not None and state.schema_index >= mine[dataset].schema_index:
-                    mine[dataset].schema, mine[dataset].schema_index = state.schema, state.schema_index
-        for layers, index in other.properties.items():
-            # The earliest value of a key wins: only new keys matter.
-            if self._learn(layers):
-                run.properties[layers] = index
-
-    def _learn(self, layers: PropertyLayers) -> bool:
-        """Add the keys of these properties, and return whether any of them is new."""
-        before = sum(map(len, self.keys))
-        for known, maps in zip(self.keys, (layers.job, layers.flow), strict=True):
-            for layer in maps:
-                known.update(layer)
-        return sum(map(len, self.keys)) > before
