@@ -307,17 +307,22 @@ class _Submission(_Aspect):
     patch_only: bool = False
 
     def add(self, version: AspectVersion) -> None:
-        if version.change_type == "PATCH" and not self.patch_only:
-            self.patch_only = True
-            if self.whole is not None:
-                whole, last, others = self.whole, self.last, self.operations
-                self.whole, self.operations = None, {}
-                self.patch(whole)
-                self.join(last, others.values())
-        if version.change_type != "PATCH" and not self.patch_only and self.whole is None:
-            self.whole = version
-        else:
+        if version.change_type == "PATCH":
+            self._add_only()
+        if self.patch_only or self.whole is not None:
             self.patch(version)
+        else:
+            self.whole = version
+
+    def _add_only(self) -> None:
+        """Turn the edges of the first application into additions, before those of the others."""
+        self.patch_only = True
+        if self.whole is None:
+            return
+        first, last, others = self.whole, self.last, self.operations
+        self.whole, self.operations = None, {}
+        self.patch(first)
+        self.join(last, others.values())
 
 
 class _Edges:
