@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .child_spark import ChildInjection, SubmitArguments, launch_notes
+    from .child_spark import ChildInjection, SubmitArguments
     from .class_archive import ClassArchive, ClassArchiveError, ClassArchives
-    from .connect_session import SESSION_SCHEME, SessionEvents, remote_with_session
+    from .connect_session import SESSION_SCHEME, SessionEvents
     from .event_lines import (
         EVENT_FILE,
         EVENT_FOLDER,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
         inject_event_log,
         unused_path,
     )
-    from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, IvyResolver, JarChoice, SparkSubmit
-    from .remote_spark import LivyBatch, SparkApplication
+    from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, JarChoice, SparkSubmit
     from .spark_installation import (
         ScalaVersion,
         SparkInstallation,

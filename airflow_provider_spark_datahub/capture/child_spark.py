@@ -130,6 +130,16 @@ class ChildInjection:
         users = env.get(_USERS_CONF_DIR) or env.get("SPARK_CONF_DIR")
         return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
 
+    @staticmethod
+    def notes(events_folder: Path) -> Iterator[str]:
+        """Yield the notes of launches for the report, in the order of the launches."""
+        for path in sorted(events_folder.glob(f"*{_NOTE}")):
+            try:
+                with open_regular(path) as file:
+                    yield file.read(_LARGEST_NOTE).decode("utf-8", "replace")
+            except OSError as error:
+                yield f"the note of a launch cannot be read: {path}: {error.strerror or error}"
+
 
 @dataclass(frozen=True, slots=True)
 class SubmitArguments:
@@ -296,13 +306,3 @@ def _main() -> None:
     (conf_dir / _SCRIPT).symlink_to(Path(folder) / _SCRIPT)
     parts = [str(conf_dir), java_class, *rewritten]
     Path(answer).write_bytes(b"".join(os.fsencode(part) + b"\0" for part in parts))
-
-
-def launch_notes(events_folder: Path) -> Iterator[str]:
-    """Yield the notes of launches for the report, in the order of the launches."""
-    for path in sorted(events_folder.glob(f"*{_NOTE}")):
-        try:
-            with open_regular(path) as file:
-                yield file.read(_LARGEST_NOTE).decode("utf-8", "replace")
-        except OSError as error:
-            yield f"the note of a launch cannot be read: {path}: {error.strerror or error}"

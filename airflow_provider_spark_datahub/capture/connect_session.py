@@ -38,23 +38,6 @@ _UNKNOWN_RUNS = 1000
 """Unattributed runs whose events are kept, since nothing names their session yet."""
 
 
-def remote_with_session(remote: str, session_id: str) -> tuple[str, str]:
-    """Return a connection string of Spark Connect with a session's id, and that id; a string's own id stays.
-
-    :raises InjectionError: if it is another string.
-    """
-    if not remote.startswith(_REMOTE):
-        raise InjectionError(f"SPARK_REMOTE is {remote.partition(';')[0]!r}: no Spark Connect server ({_REMOTE}…)")
-    address, _, parameters = remote.partition(";")
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.partition("=")
-        if name == _SESSION_ID and value:
-            return remote, value
-    slash = "" if "/" in address.removeprefix(_REMOTE) else "/"
-    others = f"{parameters.rstrip(';')};" if parameters else ""
-    return f"{address}{slash};{others}{_SESSION_ID}={session_id}", session_id
-
-
 @dataclass(frozen=True, slots=True)
 class SessionEvents:
     """Place of the events of one session.
@@ -78,6 +61,23 @@ class SessionEvents:
         path, _, query = text.removeprefix(SESSION_SCHEME).partition("?")
         values = {name: value[0] for name, value in parse_qs(query).items()}
         return cls(Path(unquote(path)), values.get("session", ""), int(values.get("start", 0)), values.get("name", ""))
+
+    @staticmethod
+    def remote(remote: str, session_id: str) -> tuple[str, str]:
+        """Return a connection string of Spark Connect with a session's id, and that id; a string's own id stays.
+
+        :raises InjectionError: if it is another string.
+        """
+        if not remote.startswith(_REMOTE):
+            raise InjectionError(f"SPARK_REMOTE is {remote.partition(';')[0]!r}: no Spark Connect server ({_REMOTE}…)")
+        address, _, parameters = remote.partition(";")
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            if name == _SESSION_ID and value:
+                return remote, value
+        slash = "" if "/" in address.removeprefix(_REMOTE) else "/"
+        others = f"{parameters.rstrip(';')};" if parameters else ""
+        return f"{address}{slash};{others}{_SESSION_ID}={session_id}", session_id
 
     def __str__(self) -> str:
         query = urlencode({"session": self.session_id, "start": self.start, "name": self.name})

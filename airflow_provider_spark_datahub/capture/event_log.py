@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     Outcome,
     decoded_event,
 )
-from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore, open_object
+from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, decompressed_zstd
 from airflow_provider_spark_datahub.foundation.files import open_regular
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -54,6 +54,7 @@ class _DiskFolder:
 
 _LATEST_ATTEMPTS = 3
 _CLOCKS_MS = 600_000
+_RANGE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class LogObjects:
 
     def open(self, name: str) -> IO[Any]:
         """Return an object as a file."""
-        return open_object(self._store(), f"{self._folder}/{name}")
+        return _open_object(self._store(), f"{self._folder}/{name}")
 
     def load_client(self) -> None:
         """Load the client of the store by a first request; raises OSError if the store does not answer."""
@@ -104,6 +105,23 @@ class LogObjects:
 
     def __str__(self) -> str:
         return self.uri
+
+
+def _open_object(store: ObjectStore, name: str) -> IO[Any]:
+    """Return an object as a file that requests one part of it after the other.
+
+    Reading raises OSError if the store does not answer.
+    """
+
+    def parts() -> Generator[bytes]:
+        start = 0
+        while content := store.read_range(name, start, start + _RANGE_BYTES):
+            yield content
+            start += len(content)
+            if len(content) < _RANGE_BYTES:
+                return
+
+    return io.BufferedReader(ChunkStream(parts()), _RANGE_BYTES)
 
 
 LogPlace: TypeAlias = "Path | LogObjects"

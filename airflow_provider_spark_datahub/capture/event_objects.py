@@ -6,15 +6,13 @@ event of the same millisecond, which is lost.
 
 from __future__ import annotations
 
-import io
 import logging
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
-from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 from airflow_provider_spark_datahub.foundation.batches import batches_of
 
 log = logging.getLogger(__name__)
@@ -24,7 +22,6 @@ _EVENT_OBJECT = re.compile(r"(?P<ms>\d+)\.json")
 _BATCH_OBJECTS = 64
 """Objects that are requested at the same time."""
 _BATCH_BYTES = 32 * 1024 * 1024
-_RANGE_BYTES = 8 * 1024 * 1024
 
 
 class ObjectStore(Protocol):
@@ -197,20 +194,3 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name
-
-
-def open_object(store: ObjectStore, name: str) -> IO[Any]:
-    """Return an object as a file that requests one part of it after the other.
-
-    Reading raises OSError if the store does not answer.
-    """
-
-    def parts() -> Generator[bytes]:
-        start = 0
-        while content := store.read_range(name, start, start + _RANGE_BYTES):
-            yield content
-            start += len(content)
-            if len(content) < _RANGE_BYTES:
-                return
-
-    return io.BufferedReader(ChunkStream(parts()), _RANGE_BYTES)

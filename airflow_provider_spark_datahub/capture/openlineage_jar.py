@@ -54,7 +54,7 @@ class _Coordinate(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class IvyResolver:
+class _IvyResolver:
     """Resolver of Maven coordinates that works as one Spark installation does for one submission.
 
     :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``, ``DEFAULT_ARTIFACT_REPOSITORY``).
@@ -289,7 +289,7 @@ class SparkSubmit:
         installation, scala = self.installation, self.scala_version
         if installation is not None:
             scala = installation.scala_version
-            resolver = resolver or IvyResolver(installation, submission, self.env, seconds)
+            resolver = resolver or _IvyResolver(installation, submission, self.env, seconds)
         elif self.binary and self.banner_seconds:
             versions = spark.SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
             scala = versions.scala_version if versions else scala

@@ -1,10 +1,14 @@
-"""A drop-in ``LivyOperator`` whose batch's lineage is in DataHub when the task ends."""
+"""A drop-in ``LivyOperator`` whose batch's lineage is in DataHub when the task ends.
+
+Its tests are in ``tests/operators/test_remote_spark.py``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 
@@ -38,7 +42,7 @@ class _LivyLauncher(SubmissionLauncher):
     def submission(self) -> capture.Submission:
         from airflow_provider_spark_datahub.operators.spark_submit import conf_with_airflows_transport
 
-        submission = capture.LivyBatch(self._operator.spark_params).submission
+        submission = _submission(self._operator.spark_params)
         wanted = self._operator.openlineage_inject_transport_info
         return replace(
             submission, properties=conf_with_airflows_transport(submission.properties, self._context, wanted=wanted)
@@ -48,4 +52,20 @@ class _LivyLauncher(SubmissionLauncher):
         return capture.SparkSubmit(binary=None, env={}, local_driver=False)
 
     def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
-        return self.swapped(spark_params=capture.LivyBatch(self._operator.spark_params).with_submission(submission))
+        return self.swapped(spark_params=_batch(self._operator.spark_params, submission))
+
+
+def _submission(batch: Mapping[str, Any]) -> capture.Submission:
+    """Return a batch as a submission. Livy has packages as a property only."""
+    jars = batch.get("jars") or ()
+    return capture.Submission(
+        properties=dict(batch.get("conf") or {}), jars=(jars if isinstance(jars, str) else ",".join(jars)) or None
+    )
+
+
+def _batch(batch: Mapping[str, Any], submission: capture.Submission) -> dict[str, Any]:
+    """Return the arguments of ``LivyHook.post_batch`` that make another submission of a batch."""
+    changed: dict[str, Any] = {"conf": {str(name): str(value) for name, value in submission.properties.items()}}
+    if submission.jars:
+        changed["jars"] = [jar.strip() for jar in submission.jars.split(",") if jar.strip()]
+    return {**batch, **changed}

@@ -274,7 +274,7 @@ class TaskLineage:
             return "It is not in the outbox: clear the task to have it made again."
         emit = f"spark-datahub emit --outbox {shlex.quote(self.attempt.options.outbox_location)}"
         is_retried = self.ended is not None and self.ended.end.result == "UP_FOR_RETRY"
-        who = "the next attempt" if is_retried else "the next run of the DAG"
+        who = "the next attempt" if is_retried else "the end of a DAG run, if the scheduler sees the outbox,"
         return f'It is kept in the outbox: {who} delivers it, and "{emit}" delivers it at once.'
 
     def _apply_failure_policy(self) -> None:

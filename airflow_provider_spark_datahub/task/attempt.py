@@ -198,7 +198,7 @@ class AttemptLineage:
         :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
         """
         path = self.options.connect_events or Path()
-        changed, session_id = capture.remote_with_session(remote, self._ti_id or str(uuid4()))
+        changed, session_id = capture.SessionEvents.remote(remote, self._ti_id or str(uuid4()))
         try:
             start = self._on_events_disk(path.stat).st_size
         except OSError as error:

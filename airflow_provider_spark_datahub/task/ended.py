@@ -307,7 +307,7 @@ class EndedAttempt:
         if not isinstance(place, Path) or not self._is_of_children:
             return []
         try:
-            notes = step_in_time(disk, self._deadline, lambda: [*capture.launch_notes(place)])
+            notes = step_in_time(disk, self._deadline, lambda: [*capture.ChildInjection.notes(place)])
             return [redact_text(note) for note in notes]
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]

@@ -15,7 +15,6 @@ from airflow_provider_spark_datahub.capture import (
     ParentRun,
     Submission,
     SubmitArguments,
-    launch_notes,
 )
 from airflow_provider_spark_datahub.capture.child_spark import _main, _rewrite
 from airflow_provider_spark_datahub.foundation.files import NotRegularFileError
@@ -141,7 +140,7 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
         patch.setattr(Path, "iterdir", refuse)
         _main()
     assert not (tmp_path / "answer").exists()
-    (note,) = launch_notes(tmp_path / "events")
+    (note,) = ChildInjection.notes(tmp_path / "events")
     assert note.startswith("a Spark of this task ran without lineage: [Errno 13] Permission denied")
 
 
@@ -150,7 +149,7 @@ def test_notes_of_launches_are_read_in_order_and_bounded(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "2.note")
     (tmp_path / "3.note").symlink_to("/dev/zero")
     (tmp_path / "4.note").write_bytes(b"\xff" + b"x" * 100_000)
-    first, pipe, link, long = launch_notes(tmp_path)
+    first, pipe, link, long = ChildInjection.notes(tmp_path)
     assert first == "the first"
     for text in (pipe, link):
         assert text.startswith("the note of a launch cannot be read: ")

@@ -38,9 +38,9 @@ def _parents(place: capture.SessionEvents) -> list[dict[str, str]]:
 
 @cases("capture")
 def test_a_session_has_the_attempts_id_unless_it_has_its_own(remote: str, expected: str, session: str) -> None:
-    assert capture.remote_with_session(remote, OURS) == (expected, session)
+    assert capture.SessionEvents.remote(remote, OURS) == (expected, session)
     with pytest.raises(capture.InjectionError, match=r"SPARK_REMOTE is 'local\[2\]': no Spark Connect server"):
-        capture.remote_with_session("local[2]", OURS)
+        capture.SessionEvents.remote("local[2]", OURS)
 
 
 @pytest.mark.parametrize(("session", "output"), [(ONE, "out_one"), (TWO, "out_two")])

@@ -255,7 +255,7 @@ def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
 def test_a_log_that_is_removed_while_it_is_read_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     content = LINES["START"] + LINES["END"]
     length = len(LINES["START"])
-    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_objects._RANGE_BYTES", length)
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_log._RANGE_BYTES", length)
 
     def read_range(name: str, start: int, end: int) -> bytes:
         if start:

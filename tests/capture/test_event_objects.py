@@ -21,7 +21,8 @@ from airflow_provider_spark_datahub.capture import (
     checked_text,
 )
 from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
-from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower, open_object
+from airflow_provider_spark_datahub.capture.event_log import _open_object
+from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 
 RECORDED = Path(__file__).parents[1] / "data" / "s3_events"
@@ -198,7 +199,7 @@ def test_many_objects_are_read_in_parts_and_large_ones_by_ranges(
         bucket.put(f"{number}.json", text(number))
     assert list(follower(bucket).rest(never)) == [text(number) for number in range(130)]
     assert asked == [64, 64, 2]
-    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_objects._RANGE_BYTES", 4)
+    monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_log._RANGE_BYTES", 4)
     for content in (b"", b"abc\ndef", b"12345678"):
         bucket.put("log", content)
-        assert open_object(bucket.store, f"{bucket.objects.folder}/log").read() == content
+        assert _open_object(bucket.store, f"{bucket.objects.folder}/log").read() == content

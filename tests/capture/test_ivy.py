@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import IvyResolver, SparkInstallation, Submission
-from airflow_provider_spark_datahub.capture.openlineage_jar import _Coordinate, _UnresolvableError
+from airflow_provider_spark_datahub.capture import SparkInstallation, Submission
+from airflow_provider_spark_datahub.capture.openlineage_jar import _Coordinate, _IvyResolver, _UnresolvableError
 from tests.capture.installations import executable, spark_at
 from tests.cases import cases
 
@@ -50,12 +50,12 @@ def resolver(
     env: Mapping[str, str] | None = None,
     timeout_seconds: float = 30,
     repositories: str | None = None,
-) -> IvyResolver:
+) -> _IvyResolver:
     home = spark_at(tmp_path / "spark", spark, more_jars=["ivy-2.5.3.jar"])
     executable(tmp_path / "java/bin/java", java)
     installation = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
     assert installation is not None
-    return IvyResolver(
+    return _IvyResolver(
         installation,
         Submission(properties or {}, repositories=repositories),
         {"JAVA_HOME": str(tmp_path / "java"), "PATH": os.defpath, "CLASS_PATH_OF_IVY": class_path, **(env or {})},

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,10 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator, OutboxNotEmptyError
-from airflow_provider_spark_datahub.task.running import RunningAttempt
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines, delivered_text, upserts
+from tests.delivery.samples import delivered_lines, upserts
 from tests.operators.tries import (
     CORPUS,
     START_MS,
@@ -32,7 +28,6 @@ from tests.operators.tries import (
     TaskInstance,
     context_of,
     execute as spark_execute,
-    killed_last_attempt,
     operator_with_lineage,
 )
 
@@ -164,37 +159,3 @@ def test_events_that_are_delivered_later_are_removed_then(
     assert events_file.exists() is stay
     if not stay:
         assert list((tmp_path / "events").iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("state", "machine", "delivered"),
-    [("failed", "gone", True), ("up_for_retry", "gone", False), ("running", "gone", False), ("failed", "", False)],
-)
-def test_a_later_task_of_the_dag_delivers_what_a_killed_last_attempt_left(
-    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, machine: str, delivered: bool
-) -> None:
-    # The thread beside the job ends when it has announced the job, and delivered.
-    monkeypatch.setattr(RunningAttempt, "follow", lambda _: None)
-    outbox, events_file = killed_last_attempt(tmp_path, machine=machine)
-    waiting = ["killed"]
-    if not machine:
-        # Its state was set, and is delivered behind its own lineage; it runs until Airflow kills it.
-        key = AttemptKey("shop", "another", "killed", -1, 1)
-        outbox.put(key, upserts(1), spark_succeeded=False, connection_id="datahub_file")
-        waiting *= 2
-    sink = tmp_path / "sink"
-    spark.writes("b_multi_sql_hive")
-    operator = operator_with_lineage(spark)
-    with ThreadPoolExecutor(1) as other:
-        with spark.running():
-            done = other.submit(spark_execute, operator, context_of(operator, TaskInstance(others=state)))
-            while not sink.exists() and not done.done():
-                time.sleep(0.02)
-            for thread in threading.enumerate():
-                if thread.name == "lineage-of-running-job":
-                    thread.join(60)
-        done.result()
-    assert [entry.manifest.key.task_id for entry in outbox.entries()] == ([] if delivered else waiting)
-    assert events_file.exists() is not delivered
-    assert ("shop_killed_another" in delivered_text(sink)) is delivered

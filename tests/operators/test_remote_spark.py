@@ -17,9 +17,17 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from airflow_provider_spark_datahub.capture.spark_submit import InjectionError
+from airflow_provider_spark_datahub.capture import (
+    InjectionError,
+    JarChoice,
+    LineageInjection,
+    ParentRun,
+    Submission,
+    inject,
+)
+from airflow_provider_spark_datahub.operators import livy as livy_module
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
-from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
+from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator, _Application
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
@@ -216,3 +224,94 @@ def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     report = report_of(one, TaskInstance(try_number=2), fails=AirflowException, match="code 1", run_id="run")
     assert report["events"] == 23
     assert one.application_file
+
+
+# -- what Livy and Kubernetes are sent, as a submission and back
+
+_LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
+OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
+PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
+INJECTED = {
+    "spark.openlineage.transport.type": "file",
+    "spark.openlineage.transport.location": "/shared/events/1.ndjson",
+    "spark.openlineage.parentJobNamespace": "ns",
+    "spark.openlineage.parentJobName": "shop.build",
+    "spark.openlineage.parentRunId": "01990000-0000-7000-8000-000000000001",
+    "spark.openlineage.namespace": "default",
+}
+
+
+def with_lineage(submission: Submission, jar: JarChoice) -> Submission:
+    return inject(submission, LineageInjection("/shared/events/1.ndjson", jar, PARENT, namespace="default")).submission
+
+
+def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
+    batch: dict[str, Any] = {
+        "file": "s3://jobs/build.py",
+        "args": ["2026-01-01"],
+        "jars": ["s3://jobs/users.jar"],
+        "conf": {"spark.executor.instances": 3, "spark.extraListeners": "com.example.Own"},
+        "driver_memory": "2g",
+        "name": None,
+    }
+    before = copy.deepcopy(batch)
+    jar = JarChoice(jars=("s3://jars/openlineage-spark_2.13-1.53.0.jar",))
+    assert livy_module._batch(batch, with_lineage(livy_module._submission(batch), jar)) == {
+        **before,
+        "jars": ["s3://jobs/users.jar", "s3://jars/openlineage-spark_2.13-1.53.0.jar"],
+        "conf": {
+            "spark.executor.instances": "3",
+            "spark.extraListeners": f"com.example.Own,{_LISTENER}",
+            "spark.driver.extraJavaOptions": OPENS,
+            **INJECTED,
+        },
+    }
+    assert batch == before
+    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
+    bare = livy_module._batch({"file": "x"}, with_lineage(livy_module._submission({"file": "x"}), package))
+    assert bare["conf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert bare.keys() == {"file", "conf"}
+
+
+def users_manifest() -> dict[str, Any]:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": "build"},
+        "spec": {
+            "sparkVersion": "4.0.1",
+            "sparkConf": {"spark.extraListeners": "com.example.Own"},
+            "deps": {"packages": ["a:b:1"], "files": ["x.txt"]},
+            "driver": {
+                "cores": 1,
+                "javaOptions": "-Dx=y",
+                "env": [{"name": "A", "value": 1}, {"name": "SECRET", "valueFrom": {}}],
+            },
+            "executor": {"instances": 2},
+        },
+    }
+
+
+def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> None:
+    one = users_manifest()
+    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
+    expected = users_manifest()
+    expected["spec"]["sparkConf"] = {"spark.extraListeners": f"com.example.Own,{_LISTENER}", **INJECTED}
+    expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
+    expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
+    assert _Application(one).with_submission(with_lineage(_Application(one).submission, package)) == expected
+    assert one == users_manifest()
+    bare: dict[str, Any] = {"spec": {}}
+    injected = _Application(bare).with_submission(with_lineage(_Application(bare).submission, package))["spec"]
+    assert injected["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
+    assert injected.keys() == {"sparkConf"}
+
+
+def test_a_manifest_gives_the_drivers_environment_and_scala_version() -> None:
+    assert _Application(users_manifest()).environment == {"A": "1"}
+    versions = {
+        version: _Application({"spec": {"sparkVersion": version}}).scala_version for version in ("3.5.7", "4.1", "")
+    }
+    assert versions == {"3.5.7": "2.12", "4.1": "2.13", "": None}
+    assert _Application({}).scala_version is None

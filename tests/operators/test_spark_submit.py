@@ -237,10 +237,6 @@ def test_the_next_steps_in_the_log_deliver_the_lineage(
     monkeypatch.setenv(variable, json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
     assert run(*shlex.split(emit)).exit_code == 0
     assert delivered_text(sink).count("dataJobInputOutput") == 2
-    spark.writes_nothing()
-    report_of(operator_with_lineage(spark))
-    (topic,) = re.findall(r'run "spark-datahub (help [^"]+)"', capsys.readouterr().out)
-    assert "events_location" in run(*shlex.split(topic)).stdout
 
 
 def test_a_mistake_in_the_options_costs_only_itself(spark: FakeSpark) -> None:

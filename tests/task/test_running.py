@@ -500,7 +500,6 @@ RARELY_USED = (
     "capture.child_spark",
     "capture.class_archive",
     "capture.connect_session",
-    "capture.remote_spark",
     "conversion.archive",
     "conversion.runs.hive_sessions",
     "conversion.spark_log.",
