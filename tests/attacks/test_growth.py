@@ -218,38 +218,11 @@ def several_tables_of_one_insert(many: int) -> Callable[[], object]:
     return plan_columns_of([inserts], [written_to(file(target), file("read")) for target in targets], of_rows=True)
 
 
-def several_queries_of_one_insert(many: int) -> Callable[[], object]:
-    inserts = [run(index, inputs=[path("read")], outputs=[path(f"t{index}")]) for index in range(many)]
-    return plan_columns_of(inserts, [written_to(file(f"t{index}"), file("read")) for index in range(many)])
-
-
-def tables_of_databases(many: int) -> Callable[[], object]:
-    names = [f"public.t{index}" for index in range(many)]
-    tables = [DatasetId("postgres://db:5432", f"shop.{name}") for name in names]
-    written = [written_to(PlanDataset(relation=name), PlanDataset(table=f"pg.{name}")) for name in names]
-    return plan_columns_of([run(0, inputs=tables, outputs=tables)], written)
-
-
 def relations_of_databases(many: int) -> Callable[[], object]:
     names = [f"public.t{index}" for index in range(many)]
     tables = [DatasetId("postgres://db:5432", f"shop.{name}") for name in names]
     written = written_to(file("t"), *(PlanDataset(relation=name) for name in names))
     return plan_columns_of([run(0, inputs=tables, outputs=[path("t")])], [written])
-
-
-def clones(many: int) -> Callable[[], object]:
-    inputs = {path(f"s{index}"): DatasetState(schema=schema(["c"])) for index in range(many)}
-    written = [written_to(file(f"t{index}"), file(f"s{index}"), column="*") for index in range(many)]
-    outputs = [path(f"t{index}") for index in range(many)]
-    return plan_columns_of([replace(run(0, outputs=outputs), inputs=inputs)], written)
-
-
-def columns_of_one_insert(many: int) -> Callable[[], object]:
-    columns = [f"c{index}" for index in range(many)]
-    source = ColumnSource(file("read"), "c")
-    target = {path("t"): DatasetState(schema=schema(columns))}
-    insert = replace(run(0, inputs=[path("read")]), outputs=target)
-    return plan_columns_of([insert], [(file("t"), {column: {source: Derivation.IDENTITY} for column in columns})])
 
 
 def sources_of_edges(many: int) -> Callable[[], object]:
@@ -263,8 +236,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 CASES = [
     *(refused, replaced, names_of_each_run, spread, micro_batches, renamed, models, silent_queries),
     *(lost, files_of_plans, listings),
-    *(several_tables_of_one_insert, several_queries_of_one_insert, tables_of_databases, relations_of_databases),
-    *(clones, columns_of_one_insert, sources_of_edges, lost_edges),
+    *(several_tables_of_one_insert, relations_of_databases, sources_of_edges, lost_edges),
 ]
 
 
@@ -321,12 +293,3 @@ def test_a_file_is_replaced_if_another_batch_read_another_one_instead() -> None:
                 assert reads.is_replaced(file, batch) == expected
                 outcomes.add(expected)
     assert outcomes == {True, False}
-
-
-def test_tables_are_the_same_with_and_without_their_catalogues() -> None:
-    rng = random.Random(1)
-    for _ in range(300):
-        silent, known = ("".join(rng.choices("ab_", k=rng.randint(0, 5))) for _ in range(2))
-        runs = [run(0, job=f"shop.append_data.{silent}"), run(1, job=f"shop.append_data.{known}", outputs=[path("x")])]
-        is_same = f"_{silent}".endswith(f"_{known}") or f"_{known}".endswith(f"_{silent}")
-        assert application(runs).unreported_queries == (() if is_same else (f"append_data.{silent}",))

@@ -65,23 +65,6 @@ def test_column_lineage_beyond_the_limit_is_not_decoded(is_typed: bool, monkeypa
     assert len(decoded) == LIMIT // INPUTS
 
 
-def test_column_edges_that_are_left_out_are_counted() -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(columns, "MAX_READ_PAIRS", LIMIT)
-        columns._cached_long_columns.cache_clear()
-        converter = Converter(LineageSettings())
-        for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines():
-            event = json.loads(line)
-            for output in event["outputs"]:
-                output["facets"]["columnLineage"] = FACET
-            converter.add(json.dumps(event).encode())
-        conversion = converter.finish(Ending(True))
-    (kind,) = conversion.diagnostics.truncations
-    assert "column edges left out" in kind
-    assert conversion.diagnostics.truncations[kind] >= COLUMNS * INPUTS - LIMIT
-    columns._cached_long_columns.cache_clear()
-
-
 def _wide_event(many: int) -> bytes:
     """Return an event with so many inputs, and so many columns of its output."""
     event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])

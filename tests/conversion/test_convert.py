@@ -29,7 +29,6 @@ from airflow_provider_spark_datahub.conversion import (
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from tests.cases import cases
 from tests.conversion.builders import (
-    APP,
     OTHER_QUERY,
     QUERY,
     START_MS,
@@ -153,23 +152,6 @@ ALL = settings(
     path_specs={"file": ["/lake/{table}"]},
     file_partition_regexp="/dt=.*",
 )
-
-
-def test_a_single_event_is_converted_as_its_query() -> None:
-    found = convert_run_event(query("COMPLETE", inputs=[file("/a")], outputs=[file("/z")]), settings())
-    job = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop.insert)"
-    info = find(found, "dataJobInfo")
-    assert (info.entity_urn, info.aspect["name"]) == (job, "insert")
-    assert info.aspect["customProperties"] == {}
-    edges = find(found, "dataJobInputOutput").aspect
-    assert [edge["destinationUrn"] for edge in edges["inputDatasetEdges"]] == file_urns("/a")
-    # Deviation 4.
-    assert find(found, "dataProcessInstanceRelationships").aspect == {
-        "parentTemplate": job,
-        "parentInstance": f"urn:li:dataProcessInstance:{APP}",
-        "upstreamInstances": [],
-    }
-    assert find(found, "dataProcessInstanceProperties").entity_urn == f"urn:li:dataProcessInstance:{QUERY}"
 
 
 @cases("convert")

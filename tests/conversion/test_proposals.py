@@ -92,20 +92,6 @@ def test_proposals_are_in_delivery_order() -> None:
     assert [each.entity_urn for each in find_all(found, "datasetKey")] == file_urns("/a", "/b", "/z")
 
 
-def test_flow_and_job_have_all_their_aspects() -> None:
-    found = written(platform_instance="eu")
-    flow = "urn:li:dataFlow:(spark,shop,eu)"
-    assert find(found, "dataFlowInfo").entity_urn == flow
-    assert find(found, "dataPlatformInstance").aspect == {
-        "platform": "urn:li:dataPlatform:spark",
-        "instance": "urn:li:dataPlatformInstance:(urn:li:dataPlatform:spark,eu)",
-    }
-    info = find(found, "dataJobInfo").aspect
-    assert (info["name"], info["type"], info["flowUrn"]) == ("shop", {"string": "spark"}, flow)
-    assert info["created"] == {"time": START_MS}
-    assert all(each.aspect == {"removed": False} for each in find_all(found, "status"))
-
-
 def test_edges_of_a_complete_run_replace_earlier_ones() -> None:
     found = find(written(parent_job_urn=PARENT), "dataJobInputOutput")
     assert (found.entity_urn, found.change_type) == (JOB, "UPSERT")

@@ -14,8 +14,6 @@ from airflow_provider_spark_datahub.conversion.facets.run import (
     NOT_PARTITIONED,
     RunDetails,
     partition_spec,
-    run_event,
-    run_properties,
 )
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.cases import cases
@@ -227,7 +225,7 @@ def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
 
 
 RUN = "urn:li:dataProcessInstance:r"
-HOUR, ONE_DAY = 3_600_000, 86_400_000
+ONE_DAY = 86_400_000
 
 
 @cases("run_facets")
@@ -254,24 +252,3 @@ def test_a_partition_has_no_time_beside_its_name() -> None:
 def test_partitions_that_the_producer_names_count_before_the_interval() -> None:
     spec = partition_spec(DataInterval(START_MS, START_MS + ONE_DAY), ("day=2", "day=1"))
     assert spec == {"partition": "day=1,day=2", "type": "PARTITION"}
-
-
-def test_aspects_equal_those_of_the_sdk() -> None:
-    events = [
-        run_event(RUN, START_MS, "STARTED", interval=DataInterval(START_MS, START_MS + HOUR), attempt=1),
-        run_event(
-            RUN,
-            START_MS + 1,
-            "COMPLETE",
-            result={"type": "FAILURE", "nativeResultType": "ABORT"},
-            kind="ABORT",
-            partitions=("p",),
-            durationMillis=1,
-            externalUrl="http://af/log",
-        ),
-    ]
-    properties = run_properties(
-        RUN, name="r", created_ms=None, custom={"a": "b"}, url="http://x/", run_type="STREAMING"
-    )
-    assert [problem for each in (*events, *properties) for problem in canonical_violations(each.to_obj())] == []
-    assert [event.aspect["messageId"] for event in events] == ["STARTED 1", "ABORT"]
