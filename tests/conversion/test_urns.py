@@ -33,25 +33,25 @@ from tests.oracles.strict import dropping_violations
 OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
 
 
-@cases("flows")
+@cases("urns")
 def test_the_orchestrator_is_found(producer: str, engine: str | None, option: str | None, expected: str) -> None:
     event = parsed(producer=producer, run_facets={"processing_engine": {"name": engine}})
     assert FlowIdentity.of(event, settings(orchestrator=option), "").orchestrator == expected
 
 
-@cases("flows")
+@cases("urns")
 def test_an_unknown_orchestrator_is_an_error(producer: str) -> None:
     with pytest.raises(EventError) as raised:
         FlowIdentity.of(parsed(producer=producer), settings(), "")
     assert repr(producer) in str(raised.value)
 
 
-@cases("flows")
+@cases("urns")
 def test_the_application_name_is_found(facets: Any, expected: list[str]) -> None:
     assert list(parsed(run_facets=facets).names.application) == expected
 
 
-@cases("flows")
+@cases("urns")
 def test_the_flow_has_orchestrator_id_and_cluster(
     job: str, namespace: str, app_name: str, options: Any, urn: str
 ) -> None:
@@ -74,7 +74,7 @@ def test_the_job_of_a_single_event_has_its_name(job: str, name: str) -> None:
 MERGE = "app.execute_merge_into_command_edge"
 
 
-@cases("flows")
+@cases("urns")
 def test_a_merge_is_named_after_its_target(sql: str, outputs: Any, table: str) -> None:
     event = parsed(job=MERGE, job_facets={"sql": {"query": sql}}, outputs=outputs)
     named = f"{MERGE}.{table.replace('.', '_').lower()}" if table else MERGE

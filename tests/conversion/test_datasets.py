@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import DatasetId, LineageSettings
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, DatasetId, Ending, LineageSettings
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetName,
     DatasetNamer,
@@ -32,6 +34,7 @@ from tests.conversion.builders import (
     urn,
     whole_application,
 )
+from tests.conversion.recordings import lines_of
 
 # -- The URN of each kind of dataset, from an event to the edge: one row per store, catalogue and format
 
@@ -42,12 +45,12 @@ def written(stored: Json, **options: Any) -> str:
     return urn
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_datasets_without_a_catalogue_have_their_urn(namespace: str, name: str, expected: str) -> None:
     assert written(dataset(namespace, name)) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_tables_of_a_catalogue_have_their_urn(link: list[str], facets: Json, options: Json, expected: str) -> None:
     stored = dataset("s3a://lake", "raw/orders/day=1", symlinks=symlink(*link), **facets)
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
@@ -61,12 +64,12 @@ def test_iceberg_in_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
     assert written(stored) == "urn:li:dataset:(urn:li:dataPlatform:snowflake,WH.SALES.DAILY,PROD)"
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_settings_change_urns(namespace: str, name: str, options: Json, expected: str) -> None:
     assert written(dataset(namespace, name), **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected})"
 
 
-@cases("dataset_names", "test_settings_change_urns")
+@cases("datasets", "test_settings_change_urns")
 def test_column_lineage_uses_the_same_urns(namespace: str, name: str, options: Json, expected: str) -> None:
     # Deviation 16: the column of a partition folder is the column of its table.
     source = column("", "x", namespace=namespace) | {"name": name}
@@ -86,7 +89,7 @@ def name_urn(namespace: str, name: str, symlinks: Sequence[Sequence[str]] = (), 
     return named.urn if named else None
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_names_depend_on_symlinks_and_settings(
     namespace: str, name: str, symlinks: list[list[str]], options: Any, expected: str
 ) -> None:
@@ -94,17 +97,17 @@ def test_names_depend_on_symlinks_and_settings(
     assert name_urn(namespace, name, symlinks, **options) == expected_urn
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_namespace_and_name_give_platform_and_name(namespace: str, name: str, platform: str, expected: str) -> None:
     assert name_urn(namespace, name) == urn(platform, expected)
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_tables_without_a_schema_get_the_default(namespace: str, name: str, expected: str) -> None:
     assert name_urn(namespace, name) == expected
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_symlinks_name_the_table(facet: Any, options: Any, expected: list[str] | None) -> None:
     assert symlinked_table({"symlinks": facet}, **options) == (DatasetId(*expected) if expected else None)
 
@@ -115,7 +118,7 @@ def symlinked_table(facets: Any, **options: Any) -> DatasetId | None:
     return symlinks.by_dataset.get(path)
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_catalog_platforms_set_the_platform_of_tables(facets: Any, platform: str) -> None:
     catalogs = {"iceberg": "iceberg", "delta": "delta-lake", "unity": "databricks"}
     linked = {"symlinks": symlink("s3://warehouse", "db.orders"), **facets}
@@ -146,7 +149,7 @@ def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
         assert symlinks.by_dataset == {path: (platform, "db.orders")}
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_datasets_without_a_usable_urn_are_left_out(namespace: str, name: str, reason: str) -> None:
     namer = DatasetNamer(settings(), {})
     assert namer.name(dataset_id(namespace, name)) is None
@@ -169,24 +172,24 @@ def named_uri(uri: str, specs: Sequence[PathSpec] = (), partition: str | None = 
     return named(f"{scheme}://{host}", slash + path, specs, partition)
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_a_path_spec_cuts_the_path(path: str, pattern: str | None, name: str) -> None:
     platform = {"s3a": "s3", "gs": "gcs"}.get(path.partition("://")[0], path.partition("://")[0])
     specs = [PathSpec(platform, (pattern,))] if pattern else []
     assert named_uri(path, specs).name == name
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_schemes_have_platforms(scheme: str, platform: str) -> None:
     assert named_uri(f"{scheme}://b/x").platform == platform
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_slashes_are_normalized(uri: str, name: str) -> None:
     assert named_uri(uri).name == name
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_the_partition_pattern_cuts_the_end(path: str, name: str) -> None:
     assert named_uri(path, partition="/dt=[^/]*(/h=[^/]*)?").name == name
 
@@ -206,7 +209,7 @@ def test_parent_folders_are_recognised(folder: str, path: str, expected: bool) -
 # -- Selectors that Iceberg puts behind a table's name: branches, tags, snapshots, metadata tables
 
 
-@cases("dataset_names")
+@cases("datasets")
 def test_names_are_split_into_table_and_selector(name: str, path: str, table: str, selector: str) -> None:
     assert table_and_selector(name, path) == (table, selector)
 
@@ -236,3 +239,60 @@ def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:
 def test_names_of_other_catalogues_are_unchanged() -> None:
     job = only_job(whole_application(query(outputs=[file("/w/x", **facets("unity.shop.files", "unity"))])))
     assert list(job.lineage.outputs) == [urn("hive", "unity.shop.files")]
+
+
+# -- One URN for a Delta table of a Hive metastore, whether a job writes it, reads it or merges into it
+
+
+# The applications of ``tests/data/delta_tables`` (Spark 4.1.4, Delta 4.4.0, a metastore in Derby): ``writes`` makes
+# ``dt`` with Delta and ``pt`` with Parquet; ``into_files`` copies each into files; ``into_tables`` copies each into a
+# Delta table at a path, and merges ``pt`` into ``dt``. OpenLineage describes ``dt`` as Delta's only in ``writes``.
+DATA = Path(__file__).parents[1] / "data" / "delta_tables"
+DELTA, PARQUET = urn("delta-lake", "default.dt"), urn("hive", "default.pt")
+ONLY_DELTA, HIVE_TOO = {"delta": "delta-lake"}, {"delta": "delta-lake", "hive": "hive"}
+
+
+def tables(found: Conversion) -> tuple[set[str], set[str]]:
+    """Return the inputs and outputs that are tables of the metastore."""
+    return tuple({each for each in urns if ",default." in each} for urns in (found.inputs, found.outputs))  # type: ignore[return-value]
+
+
+def converted(name: str, platforms: Json, *, with_log: bool, without: str | None = None) -> Conversion:
+    """Convert an application. :param without: leaves out the events of queries that name a path."""
+    converter = Converter(settings(catalog_platforms=platforms))
+    events = [json.loads(line) for line in lines_of(DATA / f"{name}.ndjson")]
+    lost = {event["run"]["runId"] for event in events if without and f'{without}"' in json.dumps(event)}
+    for event in events:
+        if event["run"]["runId"] not in lost:
+            converter.add(event)
+    for line in lines_of(DATA / f"{name}.log.ndjson") if with_log else ():
+        converter.add_log_event(json.loads(line))
+    return converter.finish(Ending(succeeded=True))
+
+
+@pytest.mark.parametrize("with_log", [False, True])
+@pytest.mark.parametrize("platforms", [ONLY_DELTA, HIVE_TOO])
+def test_writes_reads_and_merges_have_one_urn(platforms: Json, with_log: bool) -> None:
+    assert tables(converted("writes", platforms, with_log=with_log)) == (set(), {DELTA, PARQUET})
+    assert tables(converted("into_tables", platforms, with_log=with_log)) == ({DELTA, PARQUET}, {DELTA})
+
+
+def test_the_log_shows_the_format_of_a_table_that_is_only_copied_into_files() -> None:
+    # No event of the copy says that the table is Delta's.
+    assert tables(converted("into_files", ONLY_DELTA, with_log=True)) == ({DELTA, PARQUET}, set())
+
+
+def test_without_the_setting_all_are_tables_of_hive() -> None:
+    for name, outputs in (("into_files", set[str]()), ("into_tables", {urn("hive", "default.dt")})):
+        for with_log in (False, True):
+            found = tables(converted(name, {}, with_log=with_log))
+            assert found == ({urn("hive", "default.dt"), PARQUET}, outputs)
+
+
+@pytest.mark.parametrize("platforms", [ONLY_DELTA, HIVE_TOO])
+def test_queries_without_events_have_the_platform_of_their_format(platforms: Json) -> None:
+    without_delta = converted("into_tables", platforms, with_log=True, without="/warehouse/dt")
+    assert without_delta.diagnostics.lost_executions
+    assert tables(without_delta) == ({DELTA, PARQUET}, {DELTA})
+    without_parquet = converted("writes", platforms, with_log=True, without="/warehouse/pt")
+    assert tables(without_parquet) == (set(), {DELTA, PARQUET})

@@ -89,12 +89,12 @@ JOIN = "FROM db.orders o JOIN db.customers c ON o.customer_id = c.customer_id"
 
 
 # By hand, from the statements.
-@cases("statement_columns")
+@cases("sql")
 def test_columns_are_followed_to_their_sources(statement: str, expected: dict[str, list[str]]) -> None:
     assert sources(statement) == expected
 
 
-@cases("statement_columns")
+@cases("sql")
 def test_uncertain_statements_are_refused(statement: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parsed(statement)
