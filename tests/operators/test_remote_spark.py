@@ -36,7 +36,6 @@ from tests.operators.test_alterable_submit import configure_airflows_transport
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, report_of
 from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import Json, spark_operator
-from tests.system.airflow_home import REPOSITORY
 
 USERS = {"spark.extraListeners": "com.example.Own"}
 LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -58,27 +57,17 @@ def batch(
     return operator_class(task_id="build", dag=dag(), **{**given, **arguments})
 
 
-def documented_operator() -> type[LivyDatahubOperator]:
-    """Return the operator of the page that shows how to write a launcher."""
-    _, _, page = (REPOSITORY / "docs/launchers.md").read_text().partition("## Write a launcher")
-    names: dict[str, Any] = {"__name__": "documented"}
-    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
-    operator: type[LivyDatahubOperator] = names["LivyDatahubOperator"]
-    return operator
-
-
 @pytest.mark.slow
 def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark, livy: Livy) -> None:
-    for operator_class in (documented_operator(), LivyDatahubOperator):
-        operator = batch(spark, operator_class)
-        users = copy.deepcopy(operator.spark_params)
-        report = report_of(operator)
-        run = spark.runs[-1]
-        assert LISTENERS in run
-        assert run.endswith("job.py x")
-        assert livy.batches[-1]["conf"]["spark.jars"] == f"local:{spark.jar}"
-        assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
-        assert operator.spark_params == users
+    operator = batch(spark)
+    users = copy.deepcopy(operator.spark_params)
+    report = report_of(operator)
+    run = spark.runs[-1]
+    assert LISTENERS in run
+    assert run.endswith("job.py x")
+    assert livy.batches[-1]["conf"]["spark.jars"] == f"local:{spark.jar}"
+    assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
+    assert operator.spark_params == users
     spark.exits(3)
     report = report_of(batch(spark), TaskInstance(try_number=2), fails=AirflowException, match="did not succeed")
     assert report["events"] == 23
