@@ -37,10 +37,10 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command and load_command(str(name)), rest
+        return name, command and _load_command(str(name)), rest
 
 
-def load_command(name: str) -> Any:
+def _load_command(name: str) -> Any:
     """Import a command, and return it as typer runs it."""
     function: Callable[..., None] = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -36,7 +35,6 @@ OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
 SparkSubmitOption = Annotated[str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")]
 
-_QUIET_SECONDS = 2.0
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
@@ -114,35 +112,6 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total)
         yield lambda steps: bar.advance(task, steps)
-
-
-@contextmanager
-def activity(words: Callable[[], str], *, shown: bool) -> Iterator[None]:
-    """Show what a command does, on standard error if that is a terminal, once it takes longer than 2 seconds.
-
-    :param words: returns the text of the moment.
-    """
-    if not (shown and sys.stderr.isatty()):
-        yield
-        return
-    ended = threading.Event()
-
-    def show() -> None:
-        if ended.wait(_QUIET_SECONDS):
-            return
-        from rich.console import Console
-
-        with Console(stderr=True).status(words()) as status:
-            while not ended.wait(0.5):
-                status.update(words())
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[LineageSettings, list[dict[str, Any]]]:

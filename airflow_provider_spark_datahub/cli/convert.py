@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
@@ -58,11 +57,7 @@ def convert(
     """
     settings, _ = console.read_settings(config, set_ or [])
     conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
-    activity = console.activity(
-        lambda: f"Converting: {counted(conversion.read, 'event')} read",
-        shown=output is not None or not sys.stdout.isatty(),
-    )
-    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused(), activity:
+    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused():
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if as_json:

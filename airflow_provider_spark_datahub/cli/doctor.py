@@ -27,8 +27,8 @@ from airflow_provider_spark_datahub.task import LineageOptions, OptionError, una
 from airflow_provider_spark_datahub.visualization import format_duration
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
-OLDEST_SPARK, NEWEST_SPARK = (3, 5), (4, 3)
-OLDEST_OPENLINEAGE = (1, 37)
+_OLDEST_SPARK, _NEWEST_SPARK = (3, 5), (4, 3)
+_OLDEST_OPENLINEAGE = (1, 37)
 """The versions that docs/compatibility.md names."""
 
 _SHOWN = frozenset(
@@ -51,7 +51,9 @@ _START_ADVICE = (
 
 _NO_JAVA = re.compile(r"JAVA_HOME is not set|java: (?:command )?not found|java: No such file")
 _CORRECT = "correct airflow.cfg or AIRFLOW__SPARK_DATAHUB__..."
-PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)", "status", {"removed": True})
+_PROBE_PROPOSAL = Proposal(
+    "dataFlow", "urn:li:dataFlow:(spark,spark-datahub-doctor,doctor)", "status", {"removed": True}
+)
 """A proposal without visible effect: a separate DataFlow, marked as removed."""
 
 
@@ -154,7 +156,7 @@ class _HealthChecks:
 
     def _check_delivery(self, sink: Sink) -> Iterator[CheckResult]:
         """Write a probe that is marked as removed (DataHub's soft delete), so that nobody sees it."""
-        delivery = sink.deliver([PROBE], Deadline.after(self.seconds))
+        delivery = sink.deliver([_PROBE_PROPOSAL], Deadline.after(self.seconds))
         if delivery.rejected:
             yield _bad("delivery", f"The proposal was rejected: {delivery.rejected[0].reason}")
         elif delivery.pending:
@@ -248,8 +250,8 @@ def _listener(origin: str) -> CheckResult:
     """Report the origin of the listener, and whether it is too old if its name contains its version."""
     version = re.search(r"openlineage-spark\S*?[-:](\d+)\.(\d+)\.\d+", origin)
     words = f"The listener comes from {origin}"
-    if version and (int(version[1]), int(version[2])) < OLDEST_OPENLINEAGE:
-        oldest = ".".join(map(str, OLDEST_OPENLINEAGE))
+    if version and (int(version[1]), int(version[2])) < _OLDEST_OPENLINEAGE:
+        oldest = ".".join(map(str, _OLDEST_OPENLINEAGE))
         return _warning("OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported")
     return _good("OpenLineage", words)
 
@@ -280,11 +282,11 @@ def _spark_version(version: str | None, home: Path | None) -> CheckResult:
     numbers = tuple(int(part) for part in (version or "").split(".")[:2] if part.isdecimal())
     if len(numbers) < 2:
         return _warning("Spark", f"The version of Spark{where} is unknown")
-    if numbers < OLDEST_SPARK:
-        oldest = ".".join(map(str, OLDEST_SPARK))
+    if numbers < _OLDEST_SPARK:
+        oldest = ".".join(map(str, _OLDEST_SPARK))
         return _bad("Spark", f"Spark {version}{where} is older than {oldest}, the oldest that is supported")
-    if numbers > NEWEST_SPARK:
-        newest = ".".join(map(str, NEWEST_SPARK))
+    if numbers > _NEWEST_SPARK:
+        newest = ".".join(map(str, _NEWEST_SPARK))
         return _warning("Spark", f"Spark {version}{where} is newer than {newest}, the newest that was tested")
     return _good("Spark", f"Spark {version}{where}")
 

@@ -127,13 +127,13 @@ class Explanation:
             yield "why there is no edge, or not more of one:" if self.chain.steps else "why there is no edge:"
         queries: dict[tuple[str, str], list[model.EdgeQuery]] = {}
         for reason in self.reasons:
-            named = [model.EdgeQuery(reason.query, reason.statement)] if reason.query else []
-            queries.setdefault((reason.reason, reason.rule), []).extend(named)
-        for (text, rule), named in queries.items():
+            of_reason = queries.setdefault((reason.reason, reason.rule), [])
+            of_reason += [model.EdgeQuery(reason.query, reason.statement)] if reason.query else []
+        for (text, rule), of_reason in queries.items():
             sentence = f"{harmless(text)} ({_RULES}, {rule})"
             yield from wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False,
                             break_long_words=False)  # fmt: skip
-            yield from _lines_of_queries(named, "    ")
+            yield from _lines_of_queries(of_reason, "    ")
 
     def document(self) -> dict[str, Any]:
         """Return the explanation as JSON for other programs."""
@@ -185,11 +185,11 @@ class _Names:
         raise UnknownNameError(f"no dataset is named {name!r}{nearest}")
 
     def _column(self, urn: str, path: str) -> str:
-        known = {column.lower(): column for column in self._columns[urn] if column}
-        if path and path.lower() not in known:
-            nearest = self._nearest(path, {column: [column] for column in known.values()})
+        columns = {column.lower(): column for column in self._columns[urn] if column}
+        if path and path.lower() not in columns:
+            nearest = self._nearest(path, {column: [column] for column in columns.values()})
             raise UnknownNameError(f"no column of {short_name(urn)} is named {path!r}{nearest}")
-        return known[path.lower()] if path else ""
+        return columns[path.lower()] if path else ""
 
     @staticmethod
     def _nearest(name: str, meanings: Mapping[str, Sequence[str]]) -> str:

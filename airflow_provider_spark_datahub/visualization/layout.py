@@ -206,7 +206,7 @@ class Layout:
         :param sizes: width and height of each box, by its key.
         """
         wanted = list(links)
-        parts = connected_groups(sizes, wanted)
+        parts = _connected_groups(sizes, wanted)
         part_of = {box: number for number, part in enumerate(parts) for box in part}
         links_of: list[list[Link]] = [[] for _ in parts]
         for link in wanted:
@@ -223,7 +223,7 @@ class Layout:
         return cls(corners, routes, width, height)
 
 
-def connected_groups(items: Iterable[_P], links: Iterable[tuple[_P, _P]]) -> list[list[_P]]:
+def _connected_groups(items: Iterable[_P], links: Iterable[tuple[_P, _P]]) -> list[list[_P]]:
     """Return the groups of items that links connect, directly or through other items, in the order of the items."""
     leaders = {item: item for item in items}
 

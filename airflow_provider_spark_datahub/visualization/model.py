@@ -103,7 +103,7 @@ class RunNode:
     :param parent: the URN of the run that it belongs to, even if no proposal is about that run.
     :param created: in milliseconds since 1970 UTC.
     :param events: in order of time.
-    :param children: upstream runs first, then by time.
+    :param children: by time.
     :param upstreams: the URNs of the runs that came before it.
     """
 
@@ -295,7 +295,7 @@ class EdgeEvidence:
         """
         if "source" not in properties:
             return None
-        pairs = [named.partition(" ") for named in properties.get("queries", "").split(", ") if named]
+        pairs = [query.partition(" ") for query in properties.get("queries", "").split(", ") if query]
         queries = [EdgeQuery(run_id, statements.get(identity, "")) for run_id, _, identity in pairs]
         executions = [number for number in properties.get("executions", "").split(", ") if number]
         more = [properties.get(name, "") for name in ("moreQueries", "moreExecutions")]
@@ -349,8 +349,8 @@ class GraphJob:
             by_output.setdefault(lineage.output.dataset, []).append(lineage)
         if len({*self.outputs, *by_output}) < 2 or not {*self.inputs} & {*self.outputs, *by_output}:
             return [self]
-        named = {column.dataset for lineage in self.columns for column in lineage.inputs}
-        unnamed = [urn for urn in self.inputs if urn not in named and urn not in by_output]
+        with_columns = {column.dataset for lineage in self.columns for column in lineage.inputs}
+        unnamed = [urn for urn in self.inputs if urn not in with_columns and urn not in by_output]
         steps = []
         for output, lineages in by_output.items():
             read = [*(column.dataset for lineage in lineages for column in lineage.inputs), *unnamed]
@@ -374,7 +374,7 @@ class GraphJob:
 class Graph:
     """Runs, jobs and schemas of a set of proposals, with counts of the proposals that no view shows.
 
-    :param roots: the runs without a known parent, upstream runs first, then by time.
+    :param roots: the runs whose parent is not there, by time.
     :param jobs: the DataJobs that have lineage, in the order of the proposals.
     :param instances: the platform instances by dataset URN.
     :param schemas: by dataset URN, the type of each column (``decimal(10,2)``) by its path (``address.street``).

@@ -181,8 +181,8 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
     for key, (sources, targets) in sides.items():
         links += [(keys[urn], key) for urn in sources]
         links += [(key, keys[urn]) for urn in targets]
-        for urn, writes, found in _evidence(jobs[key]):
-            evidence.setdefault(urn, []).append((key, writes, found))
+        for urn, writes, of_edge in _evidence(jobs[key]):
+            evidence.setdefault(urn, []).append((key, writes, of_edge))
     columns = _Columns(graph, jobs, keys)
     boxes = {
         key: replace(
@@ -201,14 +201,14 @@ def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
 def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:
     """Yield the datasets of the edges that have evidence, whether the job writes them, and the evidence."""
     # A job that is drawn write by write has the evidence of all of its reads.
-    written = {query for found in job.outputs.values() if found for query in found.queries}
-    for urn, found in job.outputs.items():
-        if found:
-            yield urn, True, found
-    for urn, found in job.inputs.items():
-        if found:
-            queries = tuple(query for query in found.queries if query in written)
-            yield urn, False, replace(found, queries=queries) if queries else found
+    queries_of_writes = {query for evidence in job.outputs.values() if evidence for query in evidence.queries}
+    for urn, evidence in job.outputs.items():
+        if evidence:
+            yield urn, True, evidence
+    for urn, evidence in job.inputs.items():
+        if evidence:
+            queries = tuple(query for query in evidence.queries if query in queries_of_writes)
+            yield urn, False, replace(evidence, queries=queries) if queries else evidence
 
 
 def _sources(job: GraphJob) -> dict[str, None]:

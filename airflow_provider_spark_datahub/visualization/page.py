@@ -264,8 +264,8 @@ class _Tables:
             steps: dict[bool, dict[str, None]] = {False: {}, True: {}}
             for source in column.sources:
                 steps[source.is_indirect][f"{source.column}@{source.job}"] = None
-            own = [source for source in column.sources if source not in everywhere] if everywhere else column.sources
-            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(box, own))
+            sources = [source for source in column.sources if source not in everywhere]
+            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(box, sources))
         if everywhere:
             yield None, "", "", list(self._sources(box, everywhere))
 
@@ -275,14 +275,14 @@ class _Tables:
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:
             by_column.setdefault(source.column, []).append(source)
-        for key, found in by_column.items():
-            named = [
+        for key, sources_of_column in by_column.items():
+            origins = [
                 (source.statement, source.job if not source.statement else "")
-                for source in found
+                for source in sources_of_column
                 if len(box.statements if source.statement else writers) > 1
             ]
-            how = ", ".join(dict.fromkeys(source.label for source in found))
-            yield key, self.labels[key], how, list(dict.fromkeys(named))
+            how = ", ".join(dict.fromkeys(source.label for source in sources_of_column))
+            yield key, self.labels[key], how, list(dict.fromkeys(origins))
 
 
 def _everywhere(columns: Iterable[NetworkColumn]) -> tuple[ColumnSource, ...]:

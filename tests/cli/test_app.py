@@ -11,14 +11,14 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from airflow_provider_spark_datahub.cli import app, load_command
+from airflow_provider_spark_datahub.cli import _load_command, app
 from tests.cases import cases
 from tests.cli.commands import JOB, PROGRAM, ROOT, run, run_apart
 
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
 assert isinstance(GROUP, TyperGroup)
-COMMANDS = {name: load_command(name) for name in GROUP.commands}
+COMMANDS = {name: _load_command(name) for name in GROUP.commands}
 
 each_command = pytest.mark.parametrize("name", sorted(COMMANDS))
 

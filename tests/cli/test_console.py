@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
-import time
-
 import pytest
 import typer
 from rich.console import Console
 
-from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.console import parse_hours, progress, since_now
 from tests.cases import cases
-from tests.patience import PATIENCE
 
 
 @cases("cli")
@@ -47,22 +41,3 @@ def test_a_person_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert shown.out == ""
     assert "Delivering" in shown.err
     assert "2/3" in shown.err
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("seconds", "is_shown"), [(0.0, True), (60.0, False)])
-def test_a_long_command_shows_its_activity_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, is_shown: bool
-) -> None:
-    monkeypatch.setattr(console, "_QUIET_SECONDS", seconds)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    with console.activity(lambda: "Converting: 7 events read", shown=True):
-        patience = time.monotonic() + PATIENCE
-        while is_shown and "Converting: 7 events read" not in terminal.getvalue() and time.monotonic() < patience:
-            time.sleep(0.01)
-    assert ("Converting" in terminal.getvalue()) is is_shown

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
-from airflow_provider_spark_datahub.cli.doctor import PROBE, _HealthChecks
+from airflow_provider_spark_datahub.cli.doctor import _PROBE_PROPOSAL, _HealthChecks
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import executable, openlineage_jar, spark_at
@@ -106,9 +106,9 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_versions_are_those_that_the_readme_names() -> None:
-    oldest, newest = (".".join(map(str, version)) for version in (checks.OLDEST_SPARK, checks.NEWEST_SPARK))
+    oldest, newest = (".".join(map(str, version)) for version in (checks._OLDEST_SPARK, checks._NEWEST_SPARK))
     assert f"Spark {oldest} to {newest} on Java 17" in README
-    assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks.OLDEST_OPENLINEAGE))}", README)
+    assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks._OLDEST_OPENLINEAGE))}", README)
 
 
 def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
             ("delivery", CheckStatus.GOOD),
         ]
         written = [(proposal["entityUrn"], proposal["aspectName"]) for proposal in gms.stored]
-        assert written == [(PROBE.entity_urn, "status")], "nobody sees it"
+        assert written == [(_PROBE_PROPOSAL.entity_urn, "status")], "nobody sees it"
 
 
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.Monke
 
 def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn() as gms:
-        gms.reject(PROBE.entity_urn)
+        gms.reject(_PROBE_PROPOSAL.entity_urn)
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
         *_, delivery = CHECKS.check_connection()
     assert (delivery.subject, delivery.status) == ("delivery", CheckStatus.BAD)
@@ -164,7 +164,7 @@ def test_a_connection_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_probe_is_a_proposal_that_datahub_takes() -> None:
-    assert canonical_violations(PROBE.to_obj()) == []
+    assert canonical_violations(_PROBE_PROPOSAL.to_obj()) == []
 
 
 def test_an_outbox_without_trouble(tmp_path: Path) -> None:
