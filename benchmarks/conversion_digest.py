@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything": {
         **MATERIALIZED,
-        **dict.fromkeys(("capture_test_results", "capture_spark_plan"), True),
+        "capture_spark_plan": True,
         "dataset_details": ["documentation", "owners", "tags"],
         "enhanced_merge_into_extraction": True,
         "max_string_length": 5000,

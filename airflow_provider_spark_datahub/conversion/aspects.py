@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES, FineGrainedLineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
-from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA, test_results
+from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
@@ -248,9 +248,9 @@ def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[st
 
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
-    run, lineage = job.run, job.lineage
+    run = job.run
     details, added = run.details, run.session_properties | run.execution_counts | run.dataset_properties
-    proposals = [
+    return [
         *run_properties(
             urn,
             name=run.id,
@@ -260,10 +260,8 @@ def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
             run_type=details.run_type,
         ),
         _relationships(urn, job_urn, run.parent_urn, tuple(details.upstream_runs)),
+        *_run_events(run, urn, job.lineage.partitions),
     ]
-    if lineage.tests:
-        proposals.append(Proposal(KIND, urn, "testResults", test_results(lineage.tests, run.end_ms)))
-    return proposals + _run_events(run, urn, lineage.partitions)
 
 
 def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tuple[str, ...]) -> Proposal:

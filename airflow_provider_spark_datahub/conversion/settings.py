@@ -321,7 +321,6 @@ class LineageSettings:
     dataset_details: tuple[str, ...] = _setting(
         (), "add what the producer says of datasets and of the fields in their schemas", _details
     )
-    capture_test_results: bool = _setting(False, "write the results of data-quality checks that a run made")
     max_string_length: int = _setting(
         16_000_000, "the longest text in an aspect, and the longest column lineage of a job, in characters", _length
     )

@@ -86,11 +86,6 @@ def dpi_urn(instance_id: str) -> str:
     return _short_urn("urn:li:dataProcessInstance:", instance_id)
 
 
-def test_urn(test: str) -> str:
-    """Return ``urn:li:test:<test>``; shorten the test's name if it is too long."""
-    return _short_urn("urn:li:test:", test)
-
-
 def tag_urn(tag: str) -> str:
     """Return ``urn:li:tag:<tag>``, or the tag itself if it is a URN already."""
     return tag if tag.startswith("urn:li:tag:") else f"urn:li:tag:{encode(tag)}"

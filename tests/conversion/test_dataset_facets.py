@@ -11,7 +11,7 @@ from datahub.specific.dataset import DatasetPatchBuilder
 from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
 from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
 
-from airflow_provider_spark_datahub.conversion import DatasetId, Proposal, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion import DatasetId, Proposal
 from airflow_provider_spark_datahub.conversion.diagnostics import SCHEMAS_LEFT_OUT
 from airflow_provider_spark_datahub.conversion.events import Facets, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
@@ -23,9 +23,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
 from airflow_provider_spark_datahub.conversion.runs import lineage
 from tests.cases import cases, tables
 from tests.conversion.builders import (
-    APP,
     OTHER_QUERY,
-    START_MS,
     Json,
     application,
     column,
@@ -39,7 +37,6 @@ from tests.conversion.builders import (
     proposals,
     query,
     schema,
-    settings,
     symlink,
     urn,
     whole_application,
@@ -328,67 +325,6 @@ def test_tags_have_keys_and_values(listed: Json, expected: str | None) -> None:
     facets = {"tags": {"tags": [listed, listed, "x"]}}
     assert DatasetMetadata.read(facets).tags == ((expected,) if expected else ())
     written(file("/z", **facets), **ALL)
-
-
-# -- Data-quality checks as the test results of a run
-
-
-ON = settings(capture_test_results=True)
-
-
-def checked(*assertions: Json) -> Json:
-    facets = {"dataQualityAssertions": {"assertions": list(assertions)}}
-    return {**dataset("postgres://db", "shop.orders"), "inputFacets": facets}
-
-
-def results(*events: Json) -> Json:
-    found = convert_events([json.dumps(event).encode() for event in events], ON).proposals(ON)
-    return of(found)
-
-
-def of(found: list[Proposal]) -> Json:
-    assert [problem for each in found for problem in canonical_violations(each.to_obj())] == []
-    written = find_all(found, "testResults")
-    assert {each.entity_urn for each in written} <= {f"urn:li:dataProcessInstance:{run}" for run in (APP, OTHER_QUERY)}
-    return written[0].aspect if written else {}
-
-
-def names(result: Json, kind: str) -> list[str]:
-    return [test["test"] for test in result[kind]]
-
-
-@cases("dataset_facets")
-def test_checks_are_test_results(runs: list[Json], failing: list[str], passing: list[str]) -> None:
-    queries = []
-    for number, run in enumerate(runs):
-        stored, used = ({"dataQualityAssertions": run[kind]} if kind in run else {} for kind in ("dataset", "input"))
-        read = {**dataset("postgres://db", "shop.orders", **stored), "inputFacets": used}
-        facets = {"test": {"tests": run["tests"]}} if "tests" in run else {}
-        queries.append(query(run_id=f"run-{number}", second=number, inputs=[read], run_facets=facets))
-    stamp = {"time": START_MS + 59_000, "actor": "urn:li:corpuser:datahub"}
-    expected = {
-        kind: [{"test": f"urn:li:test:{name}", "type": outcome, "lastComputed": stamp} for name in names]
-        for kind, outcome, names in (("failing", "FAILURE", failing), ("passing", "SUCCESS", passing))
-    }
-    assert results(*whole_application(*queries)) == (expected if failing or passing else {})
-
-
-def test_single_events_have_test_results() -> None:
-    # Two events that differ only in the run's own tests.
-    for status, kind in (("pass", "passing"), ("fail", "failing")):
-        sent = query(run_id=OTHER_QUERY, run_facets={"test": {"tests": [{"name": "a", "status": status}]}})
-        assert names(of(convert_run_event(json.dumps(sent).encode(), ON)), kind) == ["urn:li:test:a"]
-
-
-def test_gms_keeps_a_check_with_a_long_name() -> None:
-    result = results(*whole_application(query(inputs=[checked({"assertion": "x" * 600, "success": True})])))
-    (urn,) = names(result, "passing")
-    assert len(urn) <= 512
-
-
-def test_test_results_are_off_by_default() -> None:
-    events = whole_application(query(inputs=[checked({"assertion": "unique", "success": True})]))
-    assert find_all(convert_events(events, settings()).proposals(settings()), "testResults") == []
 
 
 # -- Statistics and lifecycle of an output

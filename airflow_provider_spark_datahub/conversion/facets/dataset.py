@@ -1,4 +1,4 @@
-"""Facets of datasets: schema, metadata, data-quality checks, statistics and lifecycle (conversion rules, section 4).
+"""Facets of datasets: schema, metadata, statistics and lifecycle (conversion rules, section 4).
 
 Metadata is what people wrote about a dataset: documentation, owners and tags.
 """
@@ -6,7 +6,7 @@ Metadata is what people wrote about a dataset: documentation, owners and tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,15 +15,12 @@ import msgspec
 from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
     NOT_DECODABLE,
     DatasetId,
-    EventDataset,
     Facets,
     JsonObject,
-    RunEvent,
     as_object,
     as_objects,
     as_text,
@@ -33,7 +30,6 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_owners,
     added_tags,
-    audit_stamp,
     json_text,
 )
 from airflow_provider_spark_datahub.conversion.redaction import redact
@@ -394,70 +390,6 @@ def _tag_urn(tag: JsonObject) -> str:
     key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
     urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{redact(key, value)}"))
     return "" if not key or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
-
-
-_ASSERTIONS = "dataQualityAssertions"
-_PASSED = {"pass": True, "fail": False}
-
-
-class Check(NamedTuple):
-    """Data-quality check.
-
-    :param dataset: ``None`` if the check is of the run as a whole.
-    :param column: empty if the check is of the whole dataset.
-    """
-
-    dataset: DatasetId | None
-    column: str
-    name: str
-
-    @staticmethod
-    def of(event: RunEvent) -> dict[Check, bool]:
-        """Return the checks in an event, and whether each has passed; skipped checks are left out.
-
-        They come from the ``test`` run facet, and from ``dataQualityAssertions`` (an input facet; of older producers, a
-        dataset facet).
-        """
-        datasets = (*event.inputs, *event.outputs)
-        checks = {check: passed for dataset in datasets for check, passed in _checks_of_dataset(dataset)}
-        for test in as_objects(event.run_facets["test"].get("tests")):
-            name, passed = as_text(test.get("name")).strip(), _PASSED.get(as_text(test.get("status")))
-            if name and passed is not None:
-                checks[Check(None, "", name)] = passed
-        return checks
-
-    @staticmethod
-    def results_by_test(runs: Iterable[Mapping[Check, bool]], namer: DatasetNamer) -> dict[str, bool]:
-        """Return whether each test has passed, sorted by its URN; the last result of a test counts.
-
-        OpenLineage has no entity for a test: its id is ``<platform>.<dataset>.<column>.<name>``.
-        """
-        results: dict[str, bool] = {}
-        for check, passed in (result for checks in runs for result in checks.items()):
-            name = namer.name(check.dataset) if check.dataset is not None else None
-            if name is not None or check.dataset is None:
-                place = (name.platform, name.full_name) if name is not None else ()
-                test = ".".join(part for part in (*place, check.column, check.name) if part)
-                results[urns.test_urn(test)] = passed
-        return dict(sorted(results.items()))
-
-
-def _checks_of_dataset(dataset: EventDataset) -> Iterator[tuple[Check, bool]]:
-    for facet in (dataset.facets[_ASSERTIONS], dataset.input_facets[_ASSERTIONS]):
-        for assertion in as_objects(facet.get("assertions")):
-            name = as_text(assertion.get("name")).strip() or as_text(assertion.get("assertion")).strip()
-            if name and isinstance(assertion.get("success"), bool):
-                yield Check(dataset.id, as_text(assertion.get("column")).strip(), name), assertion["success"]
-
-
-def test_results(results: Mapping[str, bool], time_ms: int | None) -> dict[str, Any]:
-    """Return the ``testResults`` of a run."""
-
-    def listed(passed: bool, kind: str) -> list[dict[str, Any]]:
-        return [{"test": urn, "type": kind, "lastComputed": computed} for urn, one in results.items() if one is passed]
-
-    computed = audit_stamp(time_ms)
-    return {"failing": listed(False, "FAILURE"), "passing": listed(True, "SUCCESS")}
 
 
 # The largest ``long`` of DataHub's aspects.

@@ -32,7 +32,6 @@ from airflow_provider_spark_datahub.conversion.events import (
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     CHANGE_COLUMNS,
     NOT_COUNTED,
-    Check,
     DatasetFacets,
     DatasetMetadata,
     OutputStatistics,
@@ -196,7 +195,6 @@ class RunState(msgspec.Struct, gc=False):
     properties: dict[PropertyLayers, int] = {}
     owners: tuple[str, ...] = ()
     details: RunDetails | None = None
-    checks: dict[Check, bool] | None = None
 
     def cover(self, start_ms: int | None, end_ms: int | None) -> None:
         """Extend the run to these times, if they are known."""
@@ -433,8 +431,6 @@ class Fold:
         run.properties.setdefault(PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index)
         if texts.owner_names:
             run.owners = tuple(dict.fromkeys((*run.owners, *texts.owner_names)))
-        if settings.capture_test_results:
-            run.checks = (run.checks or {}) | Check.of(event)
         last_run, last_event = self._last
         # Nothing came in between: the same datasets again change nothing, but only the end counts rows.
         known = last_event is not None and last_event.has_datasets_of(event)

@@ -1,4 +1,4 @@
-"""Lineage of an application: datasets that its runs read and wrote, column lineage, operations and tests.
+"""Lineage of an application: datasets that its runs read and wrote, column lineage and operations.
 
 See the conversion rules, sections 4 and 7.
 """
@@ -35,7 +35,6 @@ from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId,
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NO_METADATA,
     NOT_COUNTED,
-    Check,
     DatasetMetadata,
     OutputStatistics,
     field_names,
@@ -231,7 +230,6 @@ class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN.
 
     :param partitions: the written partitions, if producers report them.
-    :param tests: results of data-quality checks by the URN of the test: True if it passed.
     :param statements: statements of the queries, by the id under which edges name them as evidence.
     """
 
@@ -239,7 +237,6 @@ class Lineage(msgspec.Struct, gc=False):
     outputs: dict[str, JobDataset]
     fine_grained: FineGrainedLineages
     partitions: tuple[str, ...] = ()
-    tests: Mapping[str, bool] = {}
     statements: Mapping[str, str] = {}
 
     @classmethod
@@ -275,7 +272,6 @@ class Lineage(msgspec.Struct, gc=False):
             outputs=edges.outputs(),
             fine_grained=fine_grained_lineages(edges.columns(), namer, settings, limit),
             partitions=edges.partitions(),
-            tests=Check.results_by_test((run.checks for run in reported if run.checks), namer),
         )
         diagnostics.unusable_datasets = namer.unusable
         if with_gaps and settings.capture_evidence:
