@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -19,11 +18,12 @@ from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import (
+    decode_json,
     json_without_secrets,
-    redact,
     redact_name,
     redact_text,
     secret_keys,
+    without_secrets,
 )
 
 _T = TypeVar("_T")
@@ -511,9 +511,6 @@ def iso_instant(time_ms: int) -> str:
 
 # -- raw events
 
-_MAX_DEPTH = 100
-_TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
-_MAX_DIGITS = 300
 _SHOWN = 256
 
 
@@ -524,8 +521,8 @@ def event_without_secrets(event: bytes) -> bytes:
     :raises OutOfTimeError: if the time of the conversion is over.
     """
     try:
-        decoded = _decode_raw(event.decode())
-        redacted = _without_secrets("", decoded, _own_pattern(decoded))
+        decoded = decode_json(event.decode())
+        redacted = without_secrets(decoded, _own_pattern(decoded))
         return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
     except RecursionError as error:
         raise EventError("it is nested too deeply") from error
@@ -533,18 +530,6 @@ def event_without_secrets(event: bytes) -> bytes:
         raise
     except ValueError as error:
         raise EventError(f"not valid JSON: {error}") from error
-
-
-def _number(digits: str) -> float | str:
-    number = float(digits)
-    return number if isfinite(number) else digits
-
-
-def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MAX_DIGITS else digits
-
-
-_decode_raw = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
 
 
 def _own_pattern(event: Any) -> str | None:
@@ -555,19 +540,3 @@ def _own_pattern(event: Any) -> str | None:
     if secret_keys(event) is None:
         raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_SHOWN]!r}")
     return event
-
-
-def _without_secrets(key: str, value: Any, pattern: str | None, depth: int = 0) -> Any:
-    if isinstance(value, str):
-        return redact(key, value, pattern)
-    if depth > _MAX_DEPTH and isinstance(value, dict | list):
-        return _TOO_DEEP
-    if isinstance(value, dict):
-        named = next((value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), "")
-        return {
-            redact("", name): _without_secrets(named if name == "value" and named else name, item, pattern, depth + 1)
-            for name, item in in_time(value.items())
-        }
-    if isinstance(value, list):
-        return [_without_secrets(key, item, pattern, depth + 1) for item in in_time(value)]
-    return value

@@ -7,8 +7,10 @@ import re
 import traceback
 from collections.abc import Iterator
 from functools import lru_cache
+from math import isfinite
+from typing import Any
 
-from airflow_provider_spark_datahub.conversion.interruption import check_time
+from airflow_provider_spark_datahub.conversion.interruption import check_time, in_time
 from airflow_provider_spark_datahub.foundation.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
 from airflow_provider_spark_datahub.foundation.text import printable_lines
 
@@ -184,63 +186,55 @@ def redact_name(name: str) -> str:
     return "".join(part if index % 2 else redact_text(part) for index, part in enumerate(_PARTITION.split(path))) + rest
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-# The value of a key, if it is a string or a list of strings.
-_STRINGS = re.compile(rb"\s*:\s*(%b|\[(?:\s*%b\s*,?)*+\s*\])" % (_STRING.pattern, _STRING.pattern), re.DOTALL)
-_NAME_BEFORE = re.compile(rb'"name(?:space)?"\s*:\s*\Z')
-_CHUNK = 1024 * 1024
+_MAX_DEPTH = 100
+_TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
+_MAX_DIGITS = 300
 
 
 def json_without_secrets(text: bytes) -> bytes:
-    """Redact the strings of a JSON text, and decode only those that may hold a secret: few of many long texts do."""
-    if len(text) <= _CHUNK and b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
+    """Redact every string of a JSON text, which is decoded only if it may hold a secret; ``null`` if it cannot be."""
+    if b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
         return text
-    view, parts, done = memoryview(text), list[bytes | memoryview](), 0
-    for at in _secrets_in_json(text):
-        if at < done or (begin := _begin_of_string(text, at)) < 0 or (string := _STRING.match(text, begin)) is None:
-            continue
-        is_name = _NAME_BEFORE.search(text, max(0, begin - 16), begin) is not None
-        key, shown = _redacted_string(string[0], is_name=is_name)
-        parts += (view[done:begin], shown)
-        done = string.end()
-        value = _STRINGS.match(text, done)
-        if value is not None and SECRET_NAME.search(key):
-            parts += (view[done : value.start(1)], _STRING.sub(f'"{REDACTED}"'.encode(), value[1]))
-            done = value.end()
-    return b"".join((*parts, view[done:])) if parts else text
-
-
-def _secrets_in_json(text: bytes) -> Iterator[int]:
-    """Yield where words of secrets and logins may be, in their order."""
-    for start in range(0, len(text), _CHUNK):
-        if start:
-            check_time()
-        chunk = text[start : start + _CHUNK + _LONGEST_BEGIN]
-        if b"@" not in chunk and not _may_hold_secrets(chunk.decode("latin-1")):
-            continue
-        found = {*_secret_words(chunk.decode("latin-1")), *(at.start() for at in re.finditer(b"@", chunk))}
-        yield from (start + at for at in sorted(found))
-
-
-def _begin_of_string(text: bytes, at: int) -> int:
-    """Return where the string begins that a word is in; -1 if there is none."""
-    while (at := text.rfind(b'"', 0, at)) > 0:
-        behind = at
-        while text.endswith(b"\\", 0, behind):
-            behind -= 1
-        if (at - behind) % 2 == 0:
-            break
-    return at
-
-
-def _redacted_string(text: bytes, *, is_name: bool) -> tuple[str, bytes]:
-    """Return the content of a JSON string, and the string without secrets."""
     try:
-        content = json.loads(text)
-    except ValueError:
-        return "", f'"{REDACTED}"'.encode()
-    clean = redact_name(content) if is_name else redact_text(content)
-    return content, text if clean == content else json.dumps(clean).encode()
+        value = decode_json(text.decode())
+        clean = without_secrets(value)
+    except (ValueError, RecursionError):
+        return b"null"
+    return text if clean == value else json.dumps(clean, separators=(",", ":")).encode()
+
+
+def without_secrets(value: Any, pattern: str | None = None, key: str = "", depth: int = 0) -> Any:
+    """Return a decoded value with every string redacted, and without values that are nested too deeply.
+
+    :param pattern: as in :func:`redact`.
+    :param key: the name of the value.
+    """
+    if isinstance(value, str):
+        return redact(key, value, pattern)
+    if depth > _MAX_DEPTH and isinstance(value, dict | list):
+        return _TOO_DEEP
+    if isinstance(value, dict):
+        named = next((value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), "")
+        return {
+            redact("", name): without_secrets(item, pattern, named if name == "value" and named else name, depth + 1)
+            for name, item in in_time(value.items())
+        }
+    if isinstance(value, list):
+        return [without_secrets(item, pattern, key, depth + 1) for item in in_time(value)]
+    return value
+
+
+def _number(digits: str) -> float | str:
+    number = float(digits)
+    return number if isfinite(number) else digits
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
+
+
+decode_json = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
+"""Decodes JSON; numbers out of range become texts."""
 
 
 def redacted_trace(error: BaseException) -> str:
