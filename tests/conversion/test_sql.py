@@ -14,8 +14,8 @@ from airflow_provider_spark_datahub.conversion import Conversion, DatasetId, End
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnId
 from airflow_provider_spark_datahub.conversion.columns.sql import (
     MAX_STATEMENT,
+    Allowance,
     StatementError,
-    Steps,
     Table,
     columns_of_statement,
 )
@@ -57,24 +57,11 @@ def parsed(statement: str) -> tuple[Table, dict[str, tuple[ColumnId, ...]]]:
     return columns_of_statement(statement, "spark", lambda name: TABLES.get(name.lower()))
 
 
-def test_wherever_the_steps_of_a_job_end_a_statement_is_only_left_out() -> None:
-    statement = "INSERT INTO db.out SELECT Name, 1 FROM db.customers"
-
-    def outcome(steps: Steps) -> bool:
-        try:
-            columns_of_statement(statement, "spark", lambda name: TABLES.get(name.lower()), steps)
-        except StatementError:
-            return False
-        return True
-
-    outcome(Steps())  # imports sqlglot
-    whole = Steps()
-    assert outcome(whole)
-    assert not any(outcome(Steps(left)) for left in range(-2, 8))
-    for left in range(whole.used - 30, whole.used + 3):
-        outcome(Steps(left))
-    assert outcome(Steps(whole.used))
-    assert sys.getprofile() is None
+def test_the_statements_of_a_job_have_a_limit_together() -> None:
+    statement, allowance = "INSERT INTO db.out SELECT Name, 1 FROM db.customers", Allowance(100)
+    columns_of_statement(statement, "spark", TABLES.get, allowance)
+    with pytest.raises(StatementError, match="the job's statements are longer than"):
+        columns_of_statement(statement, "spark", TABLES.get, allowance)
 
 
 def sources(statement: str) -> dict[str, list[str]]:

@@ -17,9 +17,9 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     DatasetColumns,
 )
 from airflow_provider_spark_datahub.conversion.columns.sql import (
+    Allowance,
     DatabaseTables,
     StatementError,
-    Steps,
     columns_of_query,
     short_statement,
     tables_of_query,
@@ -43,7 +43,7 @@ class ReportedColumns:
 
     def __init__(self, names: PlanNames, namer: DatasetNamer) -> None:
         self._names, self._namer = names, namer
-        self._steps = Steps()
+        self._allowance = Allowance()
 
     def _name(self, named: PlanDataset) -> DatasetName | None:
         dataset = self._names.id_of(named)
@@ -71,7 +71,7 @@ class ReportedColumns:
         scheme = DatabaseTables(run.inputs).scheme
         for relation in relations:
             with suppress(StatementError):
-                parts, tables = tables_of_query(relation, scheme, self._steps)
+                parts, tables = tables_of_query(relation, scheme, self._allowance)
                 run = _without_parts(run, parts, tables)
         return run
 
@@ -179,7 +179,7 @@ class ReportedColumns:
         for relation, columns in wanted.items():
             found[relation] = {}
             with suppress(StatementError):
-                found[relation] = columns_of_query(relation, columns, tables(), self._steps)
+                found[relation] = columns_of_query(relation, columns, tables(), self._allowance)
         return found
 
 
