@@ -254,52 +254,6 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
 # -- beside other drainers
 
 
-def test_exact_repeats_are_sent_once_unless_another_state_came_between(outbox: Outbox) -> None:
-    shared, other, edges = upsert("flow"), upsert("flow", title="renamed"), patch("job")
-    for task, content in {
-        "a": [shared, edges],
-        "b": [shared, edges],
-        "c": [other],
-        "d": [shared],
-        "e": [shared],
-    }.items():
-        put(outbox, key(task_id=task), content)
-    sink = Recording()
-    drained = drain(outbox, sink)
-    assert sink.arrived == [shared, edges, edges, other, shared]
-    assert (drained.delivered, drained.settled, outbox.storage.names("pending")) == (7, 5, [])
-    assert {receipt.delivered for receipt in receipts_in(outbox)} == {1, 2}
-
-
-def test_repeats_of_what_was_not_delivered_are_sent(outbox: Outbox) -> None:
-    shared = upsert("flow")
-    for task in "ab":
-        put(outbox, key(task_id=task), [shared])
-    answers = iter([True, False])
-    sink = Recording(refuses=lambda _: next(answers))
-    drain(outbox, sink)
-    assert (list(answers), sink.arrived) == ([], [shared])
-    assert len(outbox.storage.names("pending")) == 1
-
-
-def test_what_a_sink_failed_on_is_sent_with_the_next_entry(outbox: Outbox) -> None:
-    shared = upsert("flow")
-    for task in "ab":
-        put(outbox, key(task_id=task), [shared])
-    sink = Recording()
-    answers = iter([RuntimeError("a defect"), None])
-
-    def deliver(items: Any, deadline: Any) -> Any:
-        if error := next(answers):
-            raise error
-        return Recording.deliver(sink, items, deadline)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sink, "deliver", deliver)
-        drained = drain(outbox, sink)
-    assert (sink.arrived, drained.settled) == ([shared], 1)
-
-
 def test_copies_that_a_full_disk_refuses_are_warned_of_once(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 import time
@@ -14,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import Proposal
@@ -43,10 +41,6 @@ The second argument says whether a later attempt of the task has begun; then the
 _Group = tuple[str, str]
 _Groups = dict[_Group, list[EntryName]]
 """Names of entries by :attr:`EntryName.group`."""
-_Left = dict[_Group, list[Entry]]
-"""Entries whose turn has not come."""
-_MOST_BYTES = 16 * 1024 * 1024
-"""About how much of all entries is in memory at the same time."""
 _MOST_INSTANCES = 64
 """Task instances that are delivered under one lease, with one synchronisation of their receipts."""
 _PASSES = 5
@@ -91,7 +85,7 @@ def deliver_in_order(
     :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
     """
     for number, entry in enumerate(entries):
-        later = entries[number + 1 :]
+        later = [entry.name for entry in entries[number + 1 :]]
         settlement = _deliver(entry, later, send, finish)
         if settled is not None and settlement.is_delivered:
             settled(settlement.entry)
@@ -103,19 +97,19 @@ def deliver_in_order(
 
 
 def _deliver(
-    entry: Entry, later: Sequence[Entry], send: _Send, finish: _Finish | None, batch: list[Settled] | None = None
+    entry: Entry, later: Sequence[EntryName], send: _Send, finish: _Finish | None, batch: list[Settled] | None = None
 ) -> _Settlement:
     """Deliver an entry, and record the outcome. A damaged entry is set aside.
 
     Items that would overwrite what a later attempt or run delivered are left out. An entry that is too old goes to the
     quarantine if it fails again.
 
-    :param later: the entries behind it.
+    :param later: names of the entries behind it.
     """
     try:
         ready: Entry | None = entry
         if entry.manifest.state == "unfinished":
-            followed = any(other.name.try_number > entry.name.try_number for other in later)
+            followed = any(other.try_number > entry.name.try_number for other in later)
             ready = finish(entry, followed) if finish else None
         if ready is None or ready.manifest.state == "unfinished":
             log.debug("Skipped %s: its attempt or its Spark is not over", entry)
@@ -126,7 +120,6 @@ def _deliver(
         if receipt is not None:
             ready.discard()
             return _Settlement(ready, None, None)
-        newer.update(digits for other in later for digits in other.manifest.upserts)
         if newer:
             kept = [number for number, digits in enumerate(hashes) if digits not in newer]
             sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
@@ -199,42 +192,6 @@ class _DrainResult:
         return {**asdict(self), "problems": list(self.problems)}
 
 
-class _LastStates:
-    """Last proposals that a drain sent through one connection, by entity and aspect.
-
-    Tasks of one DAG run repeat some: the same again need not be sent, unless another state came between. Edges are
-    always sent, since another process may have replaced them.
-
-    :ivar stored: False if some were only accepted for later processing.
-    """
-
-    _MOST = 100_000
-
-    def __init__(self) -> None:
-        self._digests: dict[tuple[str, str], bytes] = {}
-        self.stored = True
-
-    def without_repeats(self, items: Sequence[Proposal]) -> Sequence[Proposal]:
-        """Return the items without exact repeats, in order, and take the others for sent."""
-        if len(self._digests) > self._MOST:
-            self._digests.clear()
-        return [item for item in items if not self._is_repeat(item)]
-
-    def _is_repeat(self, proposal: Proposal) -> bool:
-        key = proposal.entity_urn, proposal.aspect_name
-        if proposal.aspect_name == "dataJobInputOutput":
-            return False
-        digest = hashlib.sha256(proposal.change_type.encode() + proposal.encoded_value).digest()
-        before, self._digests[key] = self._digests.get(key), digest
-        return before == digest
-
-    def forget(self, delivery: Delivery) -> None:
-        """Take back the items that were not delivered."""
-        self.stored = self.stored and delivery.stored is not False
-        for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected)):
-            self._digests.pop((item.entity_urn, item.aspect_name), None)
-
-
 class _LeaseOverError(Exception):
     """The lease ended before a delivery."""
 
@@ -266,10 +223,8 @@ class Drain:
     sleep: Callable[[float], None] = time.sleep
     drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
-    _last: dict[str, _LastStates] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
     _settled_tasks: set[str] = field(default_factory=set)
-    _most: int = _MOST_INSTANCES
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
         """Deliver the entries of these names; ``None``: all entries of the outbox.
@@ -285,7 +240,7 @@ class Drain:
                 self.outbox.measure()
                 self.outbox.expire_receipts()
         try:
-            with self.outbox.receipts.remembered() as self._refresh:
+            with self.outbox.receipts.remembered() as self._forget_listings:
                 self._drain_groups(groups)
             for task in self._settled_tasks if names is not None else ():
                 self.outbox.expire_receipts(task)
@@ -306,7 +261,7 @@ class Drain:
         for name in listed:
             if name.group in groups:
                 groups[name.group].append(name)
-        return {group: sorted(of_group) for group, of_group in groups.items()}
+        return {group: sorted(of_group) for group, of_group in groups.items() if of_group}
 
     def _is_wanted(self, name: EntryName) -> bool:
         if self.wanted is None:
@@ -330,26 +285,17 @@ class Drain:
         waiting = deque(groups.items())
         while waiting:
             chunk = self._next_chunk(waiting)
-            try:
-                seconds = max(Lease.SECONDS, 2 * self.limits.entry_seconds)
-                lease = Lease.take(self.outbox.storage, *chunk, seconds=seconds) if chunk else None
-            except OSError as error:
-                log.debug("Skipped %s: %s", counted(_count(chunk), "entry"), error)
-                self.drained.problems[str(error)] = None
-                for group in [*chunk]:
-                    self._close(group, chunk)
-                continue
-            taken = lease.groups if lease is not None else ()
-            held.update((group, names) for group, names in chunk.items() if group not in taken)
+            lease = self._take_lease(chunk)
+            held.update((group, names) for group, names in chunk.items() if not (lease and group in lease.groups))
             if lease is not None:
-                left = self._drain_leased(lease, {group: chunk[group] for group in chunk if group in taken})
+                left = self._drain_leased(lease, {group: chunk[group] for group in chunk if group in lease.groups})
                 waiting.extendleft(reversed(left.items()))
         return held
 
     def _next_chunk(self, waiting: deque[tuple[_Group, list[EntryName]]]) -> _Groups:
         """Return the groups to deliver next, under one lease."""
         chunk: _Groups = {}
-        while waiting and len(chunk) < self._most:
+        while waiting and len(chunk) < _MOST_INSTANCES:
             group, chunk_names = waiting.popleft()
             chunk[group] = chunk_names
             if self._stopped() or self.refuses(group):
@@ -357,6 +303,18 @@ class Drain:
                 log.debug("Skipped %s of %s: %s", counted(len(chunk_names), "entry"), ".".join(group), reason)
                 self._close(group, chunk)
         return chunk
+
+    def _take_lease(self, chunk: _Groups) -> Lease | None:
+        """Return a lease of those groups that are free. If the outbox refuses it, all of them stay."""
+        seconds = max(Lease.SECONDS, 2 * self.limits.entry_seconds)
+        try:
+            return Lease.take(self.outbox.storage, *chunk, seconds=seconds) if chunk else None
+        except OSError as error:
+            log.debug("Skipped %s: %s", counted(_count(chunk), "entry"), error)
+            self.drained.problems[str(error)] = None
+            for group in [*chunk]:
+                self._close(group, chunk)
+            return None
 
     def _stopped(self) -> bool:
         enough = self.limits.entries is not None and self.drained.settled >= self.limits.entries
@@ -366,20 +324,23 @@ class Drain:
         if self.progress and count:
             self.progress(count)
 
-    def _drain_leased(self, lease: Lease, groups: _Groups) -> _Groups:
-        """Deliver entries until the batch is due; return the groups whose turn has not come."""
+    def _drain_leased(self, lease: Lease, left: _Groups) -> _Groups:
+        """Deliver the oldest entry, again and again, until the batch is due; return the groups whose turn has not come.
+
+        An entry is read when its turn comes. Nobody else writes receipts of these tasks under the lease, and those of
+        older entries do not matter, so receipts are listed once.
+
+        :param left: loses the entries that were delivered, and the groups of those that stay.
+        """
         batch, due = list[Settled](), Deadline.after(self.limits.batch_seconds)
-        left: _Left = {}
+        self._forget_listings()
         try:
-            size = 0
-            for group, names in groups.items():
-                left[group] = self._entries(group, names, whole=size < _MOST_BYTES)
-                size += sum(entry.size for entry in left[group])
-            left = {group: entries for group, entries in left.items() if entries}
-            while left and self._deliver_heads(left, lease, batch, due):
-                pass
-            # For a slow server, entries are read only as fast as the server takes them.
-            self._most = min(_MOST_INSTANCES, max(1, 2 * (len(groups) - len(left)))) if left else _MOST_INSTANCES
+            while left and not due.expired and not self._stopped() and lease.renew():
+                group = min(left, key=lambda group: left[group][0].created_ms)
+                with self._costs_only_its_group(group, left):
+                    self._deliver_head(group, left, lease, batch)
+        except _LeaseOverError:
+            log.debug("Lease ended before a delivery: %s", lease.name)
         except OSError as error:
             log.debug("Skipped the rest of %d task instances: %s", len(left), error)
             self.drained.problems[str(error)] = None
@@ -388,7 +349,7 @@ class Drain:
         finally:
             self._commit(batch)
             lease.release()
-        return {group: [entry.name for entry in entries] for group, entries in left.items()}
+        return left
 
     def _commit(self, batch: Sequence[Settled]) -> None:
         """Sync the receipts of settled entries together, which is faster than one by one, then remove the entries.
@@ -410,45 +371,16 @@ class Drain:
         except OSError as error:
             self.drained.problems[str(error)] = None
 
-    def _entries(self, group: _Group, names: Sequence[EntryName], *, whole: bool) -> list[Entry]:
-        """Return the entries of a group; those that another drainer has settled since they were listed are gone."""
-        whole = whole and len(names) == 1  # if the first of several stays, the others are not needed
-        entries = [entry for name in names if (entry := self.outbox.entry(name, whole=whole))]
-        self._step(len(names) - len(entries))
-        if not entries:
-            log.debug("Skipped %s: another drainer settled its entries", ".".join(group))
-        return entries
-
-    def _deliver_heads(self, left: _Left, lease: Lease, batch: list[Settled], due: Deadline) -> bool:
-        """Deliver the first entry of each group; return False if something else comes before the rest.
-
-        :param left: entries whose turn has not come; groups without any are removed.
-        """
-        # Each run of a task must see the receipts of the others, and the oldest run is delivered first.
-        self._refresh()
-        for group in sorted(left, key=lambda group: left[group][0].name.created_ms):
-            if self._stopped() or not lease.renew():
-                return False
-            if self.refuses(group):
-                self._close(group, left)
-                continue
-            try:
-                with self._costs_only_its_group(group, left):
-                    self._deliver_head(group, left, lease, batch)
-            except _LeaseOverError:
-                return False
-            if due.expired:
-                return False
-        return True
-
-    def _deliver_head(self, group: _Group, left: _Left, lease: Lease, batch: list[Settled]) -> None:
-        entry, *later = left[group]
-        if not entry.size:
-            # It may have changed since it was listed.
-            if (found := self.outbox.entry(entry.name, whole=True)) is None:
-                self._pass_head(group, left)
-                return
-            entry = found
+    def _deliver_head(self, group: _Group, left: _Groups, lease: Lease, batch: list[Settled]) -> None:
+        if self.refuses(group):
+            self._close(group, left)
+            return
+        name, *later = left[group]
+        entry = self.outbox.entry(name, whole=True)
+        if entry is None:
+            log.debug("Skipped %s: another drainer settled it, or it cannot be read", name)
+            self._pass_head(group, left)
+            return
         self._record(group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch))
 
     def _send(self, lease: Lease, entry: Entry, items: Sequence[Proposal]) -> Delivery:
@@ -471,17 +403,11 @@ class Drain:
             return Delivery(0, pending=tuple(items), problem=problem)
         # No delivery outlasts the lease: another drainer may then hold the entries.
         seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
-        # Kept again after the delivery: if it fails with an error, nothing counts as sent.
-        last = self._last.pop(connection, None) or _LastStates()
-        fresh = last.without_repeats(items)
-        delivery = sink.deliver(fresh, Deadline.after(seconds)) if fresh else Delivery(0, stored=last.stored)
-        if fresh:
-            breaker.record(delivery)
-            last.forget(delivery)
-        self._last[connection] = last
-        return structs.replace(delivery, delivered=delivery.delivered + len(items) - len(fresh))
+        delivery = sink.deliver(items, Deadline.after(seconds))
+        breaker.record(delivery)
+        return delivery
 
-    def _record(self, group: _Group, left: _Left, settlement: _Settlement) -> None:
+    def _record(self, group: _Group, left: _Groups, settlement: _Settlement) -> None:
         if self.settled is not None and settlement.is_delivered:
             self.settled(settlement.entry)
         drained = self.drained
@@ -508,7 +434,7 @@ class Drain:
             self._settled_tasks.add(settlement.entry.manifest.key.task)
         self._pass_head(group, left)
 
-    def _pass_head(self, group: _Group, left: _Left) -> None:
+    def _pass_head(self, group: _Group, left: _Groups) -> None:
         """Go on with the next entry of a group."""
         del left[group][0]
         self._step(1)
@@ -522,7 +448,7 @@ class Drain:
         self._step(count)
 
     @contextmanager
-    def _costs_only_its_group(self, group: _Group, left: _Left) -> Iterator[None]:
+    def _costs_only_its_group(self, group: _Group, left: _Groups) -> Iterator[None]:
         name = ".".join(group)
         try:
             yield

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _BLOCK_BYTES = 4096
 """Bytes that a small file takes on most disks."""
-_MOST_TASKS = 256
-"""Tasks whose receipts are remembered at the same time."""
+_MOST_READ = 10_000
+"""Receipts whose aspects are remembered at the same time."""
 
 
 class _ReceiptName(msgspec.Struct, frozen=True):
@@ -58,68 +58,24 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         match = Naming.RECEIPT.fullmatch(name)
         return cls(int(match[2]), name, int(match[3]), match[4], match[6]) if match else None
 
+    def is_newer(self, entry: EntryName, now_ms: int) -> bool:
+        """Return whether this is of a later attempt or run, whose aspects an entry must not overwrite.
+
+        Attempts are ordered by their numbers, runs by time. A host whose clock was ahead makes receipts of runs from
+        the future, which do not count yet.
+        """
+        if self.connection != entry.connection:
+            return False
+        if self.instance_hash == _instance_hash(entry):
+            return self.try_number > entry.try_number
+        return entry.created_ms < self.created_ms <= now_ms
+
     def is_needed(self, oldest_ms: Mapping[str, int]) -> bool:
         """Return whether an entry that may be delivered one day is older.
 
         :param oldest_ms: when the oldest one of each task was made, by :meth:`.Naming.label`.
         """
         return self.created_ms >= oldest_ms.get(Naming.label(self.name.split("/")[1]), math.inf)
-
-
-class _TaskReceipts:
-    """Receipts of one task over its runs. A receipt is read once, and only if an older entry is about to be delivered.
-
-    :ivar is_fresh: False if other processes may have written receipts since the last listing.
-    """
-
-    def __init__(self, storage: OutboxStorage, task: str) -> None:
-        self._storage = storage
-        self._folder = f"{Folder.RECEIPTS}/{task}"
-        self._listed: dict[str, _ReceiptName | None] = {}
-        self._read: dict[_ReceiptName, frozenset[str]] = {}
-        """The aspects that they name."""
-        self.is_fresh = False
-
-    def find(
-        self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None
-    ) -> tuple[Manifest | None, set[str]]:
-        """See :meth:`Receipts.find`."""
-        if not self.is_fresh:
-            self._refresh()
-        own_name, instance, newer = receipt_name(entry, manifest), _instance_hash(entry), set[str]()
-        own = _read_receipt(self._storage, own_name) if own_name in self._listed else None
-        others = [
-            receipt
-            for receipt in self._listed.values()
-            if receipt is not None and receipt.connection == entry.connection and receipt.name != own_name
-        ]
-        now_ms = self._storage.now_ms()
-        for receipt in others:
-            is_own = receipt.instance_hash == instance
-            # A host whose clock was ahead makes receipts of runs from the future, which do not count yet.
-            is_newer_run = entry.created_ms < receipt.created_ms <= now_ms
-            if receipt.try_number > entry.try_number if is_own else is_newer_run:
-                aspects = self._aspects(receipt)
-                newer.update(aspects if asked is None else aspects.intersection(asked))
-        return own, newer
-
-    def _refresh(self) -> None:
-        """List the receipts that other processes have written since the last listing."""
-        # One that was read and is gone stays true. Parts are read again, since they grow.
-        self._read = {
-            receipt: read for receipt, read in self._read.items() if not receipt.name.endswith(Naming.PART_SUFFIX)
-        }
-        known = self._listed
-        self._listed = {receipt.name: receipt for receipt in self._read}
-        for name in self._storage.names(self._folder):
-            self._listed[name] = known.get(name) or _ReceiptName.parse(name)
-        self.is_fresh = True
-
-    def _aspects(self, receipt: _ReceiptName) -> frozenset[str]:
-        if receipt not in self._read:
-            manifest = _read_receipt(self._storage, receipt.name)
-            self._read[receipt] = frozenset(manifest.upserts if manifest is not None else ())
-        return self._read[receipt]
 
 
 class Receipts:
@@ -130,57 +86,70 @@ class Receipts:
 
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
-        self._tasks: dict[str, _TaskReceipts] = {}
         self._remembers = False
+        self._listed: dict[str, list[_ReceiptName]] = {}
+        """Receipts by task, as the latest listing says."""
+        self._aspects: dict[str, frozenset[str]] = {}
+        """Aspects that receipts name. A receipt that was read stays true."""
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
     ) -> tuple[Manifest | None, set[str]]:
         """Return the receipt of an entry that was settled before, and the aspects that newer receipts name.
 
-        Attempts are ordered by their numbers, runs by time.
-
         :param asked: hashes of the aspects that matter; ``None`` for all.
         :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
             the task delivered to the same connection.
         """
-        task = manifest.key.task
-        receipts = self._tasks.get(task)
-        if receipts is None:
-            if len(self._tasks) >= _MOST_TASKS:
-                self._tasks.clear()
-            receipts = self._tasks[task] = _TaskReceipts(self._storage, task)
-        if not self._remembers:
-            self._tasks.clear()
-        return receipts.find(entry, manifest, asked)
+        own, own_name, newer = None, receipt_name(entry, manifest), set[str]()
+        now_ms = self._storage.now_ms()
+        for receipt in self._of_task(manifest.key.task):
+            if receipt.name == own_name:
+                own = _read_receipt(self._storage, own_name)
+            elif receipt.is_newer(entry, now_ms):
+                aspects = self._aspects_of(receipt.name)
+                newer.update(aspects if asked is None else aspects.intersection(asked))
+        return own, newer
+
+    def _of_task(self, task: str) -> list[_ReceiptName]:
+        if task in self._listed:
+            return self._listed[task]
+        listed = [*filter(None, map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}")))]
+        if self._remembers:
+            self._listed[task] = listed
+        return listed
+
+    def _aspects_of(self, name: str) -> frozenset[str]:
+        if name in self._aspects:
+            return self._aspects[name]
+        manifest = _read_receipt(self._storage, name)
+        aspects = frozenset(manifest.upserts if manifest is not None else ())
+        # A part grows until its entry is settled.
+        if self._remembers and not name.endswith(Naming.PART_SUFFIX):
+            if len(self._aspects) >= _MOST_READ:
+                self._aspects.clear()
+            self._aspects[name] = aspects
+        return aspects
 
     def later_attempts_ms(self, entry: EntryName, manifest: Manifest) -> list[int]:
         """Return when the entries of later attempts were made, if they are settled."""
-        folder, instance = f"{Folder.RECEIPTS}/{manifest.key.task}", _instance_hash(entry)
-        listed = filter(None, map(_ReceiptName.parse, self._storage.names(folder)))
-        return [
-            receipt.created_ms
-            for receipt in listed
-            if receipt.instance_hash == instance and receipt.try_number > entry.try_number
-        ]
+        instance, receipts = _instance_hash(entry), self._of_task(manifest.key.task)
+        later = (receipt for receipt in receipts if receipt.try_number > entry.try_number)
+        return [receipt.created_ms for receipt in later if receipt.instance_hash == instance]
 
     @contextmanager
     def remembered(self) -> Iterator[Callable[[], None]]:
-        """Read each receipt once only, while the context is open.
+        """List each task's receipts once only, and read each receipt once, while the context is open.
 
-        :returns: a function that reads new receipts; call it whenever other processes may have written some.
+        :returns: a function that forgets the listings; call it whenever other processes may have written receipts.
         """
-
-        def refresh() -> None:
-            for receipts in self._tasks.values():
-                receipts.is_fresh = False
-
         self._remembers = True
         try:
-            yield refresh
+            yield self._listed.clear
         finally:
             self._remembers = False
-            self._tasks.clear()
+            self._listed.clear()
+            self._aspects.clear()
 
     def expire(self, before_ms: float, oldest_ms: Callable[[], Mapping[str, int]], task: str | None = None) -> int:
         """Remove the receipts of entries from before a moment, with the proposals beside them; return their number.
