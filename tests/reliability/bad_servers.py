@@ -41,6 +41,11 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
         finally:
             closing.set()
             join(acceptor)
+            # The kernel would reset them. Then Python's ssl leaves a client's socket open that is about to shake hands.
+            listener.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
             for connection, thread in connections:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
