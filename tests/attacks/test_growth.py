@@ -262,9 +262,15 @@ def test_the_first_part_of_a_query_is_the_one_that_a_search_of_all_finds() -> No
     rng = random.Random(1)
 
     def some_run(number: int) -> RunState:
-        start, end = (rng.choice([None, *range(8)]) for _ in range(2))
+        start, end = sorted(rng.choices(range(8), k=2))
         outputs = [path(name) for name in rng.sample("abc", rng.randint(0, 2))]
-        return run(number, outputs=outputs, start_ms=start, end_ms=end, started=rng.random() < 0.8)
+        return run(
+            number,
+            outputs=outputs,
+            start_ms=rng.choice([None, start]),
+            end_ms=rng.choice([None, end]),
+            started=rng.random() < 0.8,
+        )
 
     def is_within(outer: RunState, inner: RunState) -> bool:
         if outer.start_ms is None or outer.end_ms is None or inner.start_ms is None or inner.end_ms is None:
@@ -275,21 +281,5 @@ def test_the_first_part_of_a_query_is_the_one_that_a_search_of_all_finds() -> No
         outer, *inner = map(some_run, range(rng.randint(1, 9)))
         parts = [one for one in inner if is_within(outer, one)]
         of_output = [one for one in parts if outer.outputs.keys() & one.outputs.keys()]
-        found = [effects._Intervals(inner).first_part(outer, same_output=same) for same in (False, True)]
-        assert found == [next(iter(parts), None), next(iter(of_output), None)]
-
-
-def test_a_file_is_replaced_if_another_batch_read_another_one_instead() -> None:
-    rng = random.Random(1)
-    outcomes = set()
-    for _ in range(300):
-        batches = [frozenset(path(name) for name in rng.sample("abcde", rng.randint(1, 4))) for _ in range(4)]
-        reads = effects._FolderReads()
-        for batch in batches:
-            reads.add(batch)
-        for batch in batches:
-            for file in batch:
-                expected = any(file not in other and other - batch for other in batches)
-                assert reads.is_replaced(file, batch) == expected
-                outcomes.add(expected)
-    assert outcomes == {True, False}
+        found = [effects._Parts(inner).first(outer, same_output=same) for same in (False, True)]
+        assert found == [min(some, key=lambda one: one.start_ms or 0, default=None) for some in (parts, of_output)]

@@ -6,15 +6,14 @@ rules, section 7.
 
 from __future__ import annotations
 
-import math
 import operator
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, takewhile
 
 from msgspec import structs
 
@@ -115,14 +114,14 @@ def _writes_in_parts(run: RunState) -> bool:
 
 
 def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
-    failed = _Intervals([run for run in runs if run.failure and run.outputs])
+    failed = _Parts(run for run in runs if run.failure and run.outputs)
     if not failed.runs:
         return runs
 
     def spread(run: RunState) -> RunState:
         if run.failure or run.worked or run.plan_node not in _ENCLOSING:
             return run
-        inner = failed.first_part(run, same_output=True)
+        inner = failed.first(run, same_output=True)
         return structs.replace(run, failure=inner.failure) if inner is not None else run
 
     return tuple(map(spread, runs))
@@ -136,8 +135,8 @@ def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
     silent = [run for run in runs if not run.sql and run.plan_node in _ENCLOSING and run.outputs]
     if not silent:
         return {}
-    named = _Intervals([run for run in runs if run.sql and run.outputs])
-    parts = ((run, named.first_part(run, same_output=True)) for run in silent)
+    named = _Parts(run for run in runs if run.sql and run.outputs)
+    parts = ((run, named.first(run, same_output=True)) for run in silent)
     return {run.run_id: part.sql for run, part in parts if part is not None}
 
 
@@ -151,7 +150,7 @@ def _sends_effects(runs: Sequence[RunState]) -> bool:
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     """Yield the queries that wrote nothing because their target existed."""
-    wrote = _Intervals([run for run in runs if run.worked and not run.failure])
+    wrote = _Parts(run for run in runs if run.worked and not run.failure)
     for run in runs:
         if not run.ended or run.failure or run.worked or not run.outputs:
             continue
@@ -159,7 +158,7 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
             yield run
             continue
         same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
-        if (same_output or _is_of_database(run)) and wrote.first_part(run, same_output=same_output) is None:
+        if (same_output or _is_of_database(run)) and wrote.first(run, same_output=same_output) is None:
             yield run
 
 
@@ -190,70 +189,38 @@ def _is_of_database(run: RunState) -> bool:
     )
 
 
-class _Intervals:
-    """Finds queries that took place within another: an application may have tens of thousands of each.
+class _Parts:
+    """Finds the first of some queries that took place within another: an application may have tens of thousands."""
 
-    :param runs: in the order of their first events, which is nearly that of their begins.
-    """
-
-    def __init__(self, runs: Sequence[RunState]) -> None:
-        self.runs = runs
-        self._all: _IntervalTree | None = None
-        self._by_output: dict[DatasetId, list[int]] = {}
-        for number, run in enumerate(runs):
+    def __init__(self, runs: Iterable[RunState]) -> None:
+        self.runs = sorted((run for run in runs if run.start_ms is not None), key=_start)
+        self._by_output: dict[DatasetId, list[RunState]] = {}
+        for run in self.runs:
             for dataset in run.outputs:
-                self._by_output.setdefault(dataset, []).append(number)
-        self._trees: dict[DatasetId, _IntervalTree] = {}
+                self._by_output.setdefault(dataset, []).append(run)
 
-    def first_part(self, outer: RunState, *, same_output: bool) -> RunState | None:
+    def first(self, outer: RunState, *, same_output: bool) -> RunState | None:
         """Return the first of the queries that took place within an outer query, whose begin may be lost.
 
         :param same_output: the inner query must also have one of the outer's outputs.
         """
         if outer.start_ms is None or outer.end_ms is None:
             return None
-        within = outer.start_ms if outer.started else None, outer.end_ms
-        if same_output:
-            found = [self._tree(dataset).first(*within) for dataset in outer.outputs.keys() & self._by_output.keys()]
-        else:
-            self._all = self._all or _IntervalTree(self.runs, range(len(self.runs)))
-            found = [self._all.first(*within)]
-        first = min((number for number in found if number is not None), default=None)
-        return None if first is None else self.runs[first]
-
-    def _tree(self, dataset: DatasetId) -> _IntervalTree:
-        if dataset not in self._trees:
-            self._trees[dataset] = _IntervalTree(self.runs, self._by_output[dataset])
-        return self._trees[dataset]
+        groups = [self._by_output.get(dataset, []) for dataset in outer.outputs] if same_output else [self.runs]
+        parts = [part for runs in groups if (part := _first_within(runs, outer)) is not None]
+        return min(parts, key=_start, default=None)
 
 
-class _IntervalTree:
-    """Times of some queries as a binary tree, in which each node has the latest begin and the earliest end below it."""
+def _first_within(runs: Sequence[RunState], outer: RunState) -> RunState | None:
+    last_ms = outer.end_ms or 0
+    begin = bisect_left(runs, _start(outer)[0], key=lambda run: _start(run)[0]) if outer.started else 0
+    during = map(runs.__getitem__, range(begin, len(runs)))
+    begun = takewhile(lambda run: _start(run)[0] <= last_ms, during)
+    return next((run for run in begun if run.end_ms is not None and run.end_ms <= last_ms), None)
 
-    def __init__(self, runs: Sequence[RunState], numbers: Sequence[int]) -> None:
-        self._numbers = [number for number in numbers if runs[number].start_ms is not None]
-        self._leaves = 1 << max(len(self._numbers) - 1, 0).bit_length()
-        self._begin = [-math.inf] * (2 * self._leaves)
-        self._end = [math.inf] * (2 * self._leaves)
-        for leaf, number in enumerate(self._numbers, self._leaves):
-            begin_ms, end_ms = runs[number].start_ms, runs[number].end_ms
-            self._begin[leaf] = -math.inf if begin_ms is None else begin_ms
-            self._end[leaf] = math.inf if end_ms is None else end_ms
-        for node in range(self._leaves - 1, 0, -1):
-            self._begin[node] = max(self._begin[2 * node : 2 * node + 2])
-            self._end[node] = min(self._end[2 * node : 2 * node + 2])
 
-    def first(self, begin_ms: int | None, end_ms: int) -> int | None:
-        """Return the number of the first query that neither began earlier nor ended later."""
-        earliest = -math.inf if begin_ms is None else begin_ms
-        nodes = [1]
-        while nodes:
-            node = nodes.pop()
-            if self._begin[node] >= earliest and self._end[node] <= end_ms:
-                if node >= self._leaves:
-                    return self._numbers[node - self._leaves]
-                nodes += (2 * node + 1, 2 * node)
-        return None
+def _start(run: RunState) -> tuple[int, int]:
+    return run.start_ms or 0, run.index
 
 
 # -- last names of tables
@@ -458,7 +425,7 @@ def _with_streamed_folders(application: Application) -> Application:
 
     - another query of the application names its folder
     - the micro-batch read nothing else
-    - another micro-batch of the query read other files of the folder instead
+    - another micro-batch of the query read only other files of the folder
     """
     streaming = [run for run in application.runs if run.is_streaming]
     if not streaming:
@@ -470,18 +437,15 @@ def _with_streamed_folders(application: Application) -> Application:
     folders: dict[str, dict[DatasetId, DatasetId]] = {}
     for query, runs in by_query.items():
         read = [_files_by_folder(run) for run in runs]
-        of_query: dict[DatasetId, _FolderReads] = {}
-        for files_by_folder in read if query else ():
-            for folder, files in files_by_folder.items():
-                of_query.setdefault(folder, _FolderReads()).add(files)
+        # In how many micro-batches the query read of a folder, and each file.
+        batches = Counter(chain.from_iterable(read if query else ()))
+        of_file = Counter(file for by_folder in read for files in by_folder.values() for file in files)
         for run, files_by_folder in zip(runs, read, strict=True):
             folders[run.run_id] = {
                 file: folder
                 for folder, files in files_by_folder.items()
                 for file in files
-                if folder in named
-                or len(run.inputs) == 1
-                or (folder in of_query and of_query[folder].is_replaced(file, files))
+                if folder in named or len(run.inputs) == 1 or batches[folder] > of_file[file]
             }
     return replace(
         application,
@@ -500,51 +464,6 @@ def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
 
 
 _Files = frozenset[DatasetId]
-
-
-class _FolderReads:
-    """Files of one folder that the tens of thousands of micro-batches of one query read."""
-
-    def __init__(self) -> None:
-        self._batches = Counter[_Files]()
-        """How many micro-batches read the same files."""
-        self._of_file = Counter[DatasetId]()
-        """How many of them read a file."""
-        self._by_rarest: dict[DatasetId, list[_Files]] | None = None
-        self._within: dict[_Files, tuple[int, Counter[DatasetId]]] = {}
-
-    def add(self, files: _Files) -> None:
-        """Add what one micro-batch read."""
-        self._batches[files] += 1
-        self._of_file.update(files)
-
-    def is_replaced(self, file: DatasetId, files: _Files) -> bool:
-        """Return whether another micro-batch read another file of the folder in place of this one.
-
-        :param files: what the micro-batch read that read this file.
-        """
-        without = self._batches.total() - self._of_file[file]
-        if not without:
-            return False
-        if files not in self._within:
-            self._within[files] = self._read_within(files)
-        batches, of_file = self._within[files]
-        # Micro-batches without this file, except those that read only some of the other files in ``files``.
-        return without > batches - of_file[file]
-
-    def _read_within(self, files: _Files) -> tuple[int, Counter[DatasetId]]:
-        """Return how many micro-batches read nothing but some of these files, and how many of them read each."""
-        if self._by_rarest is None:
-            self._by_rarest = {}
-            for read in self._batches:
-                self._by_rarest.setdefault(min(read, key=self._of_file.__getitem__), []).append(read)
-        batches, of_file = 0, Counter[DatasetId]()
-        for file in files:
-            for read in self._by_rarest.get(file, ()):
-                if read <= files:
-                    batches += self._batches[read]
-                    of_file.update(dict.fromkeys(read, self._batches[read]))
-        return batches, of_file
 
 
 def _files_by_folder(run: RunState) -> dict[DatasetId, _Files]:
