@@ -96,11 +96,13 @@ def _lines(found: Reconciliation) -> Iterator[str]:
 def _proposed(found: Reconciliation, settings: LineageSettings) -> dict[str, Any]:
     """Return the settings that name datasets as DataHub does, with what such settings already say."""
     same = {urn: found.same.get(other, other) for urn, other in settings.dataset_urns.items()} | found.same
-    specs: dict[str, list[Mapping[str, Any]]] = {}
+    specs: dict[str, dict[str, Mapping[str, Any]]] = {}
     for spec in settings.path_specs:
         parts = {name: getattr(spec, name) for name in ("path_spec_list", "env", "platform_instance")}
-        specs.setdefault(spec.platform, []).append({name: part for name, part in parts.items() if part})
+        of_platform = specs.setdefault(spec.platform, {})
+        of_platform[spec.alias or f"spec{len(of_platform)}"] = {name: part for name, part in parts.items() if part}
     for table, problem in found.daily:
         if not problem:
-            specs.setdefault(table.platform, []).append(table.spec)
+            of_platform = specs.setdefault(table.platform, {})
+            of_platform[f"spec{len(of_platform)}"] = table.spec
     return {"dataset_urns": dict(sorted(same.items()))} | ({"path_specs": specs} if specs else {})

@@ -161,7 +161,7 @@ def _from_json(name: str, value: object) -> object:
 
 
 def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
-    """Read ``{platform: {alias: spec}}``, ``{platform: [spec, …]}`` or ``{platform: spec}``.
+    """Read ``{platform: {alias: spec}}`` or ``{platform: spec}``.
 
     A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns alone.
     """

@@ -155,7 +155,8 @@ def test_a_table_a_day_gets_one_path_spec_with_which_the_next_day_is_no_new_data
     before.write_text(json.dumps({"path_specs": {"file": {"a": ["/raw/{table}"], "b": {"env": "QA"}}}}))
     found, said = reconciled(tmp_path, monkeypatch, *map(ghost, [*ours, *older]), options=["--config", before])
     counts = "0 known by lineage alone, 1 table with another path in each run"
-    expected = [{"path_spec_list": ["/raw/{table}"]}, {"env": "QA"}, {"path_spec_list": ["/lake/{table}"]}]
+    new = {"path_spec_list": ["/lake/{table}"]}
+    expected = {"a": {"path_spec_list": ["/raw/{table}"]}, "b": {"env": "QA"}, "spec2": new}
     assert found == {"dataset_urns": {}, "path_specs": {"file": expected}}
     assert said.splitlines() == [
         f'24 datasets such as {ours[2]}: path_specs={{"file": ["/lake/{{table}}"]}} makes them /lake/out',
@@ -201,7 +202,7 @@ def test_tables_whose_names_differ_in_digits_too_get_a_path_spec_each(
         histories.write(Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9)
     ghosts = [ghost(urn(f"/lake/area{area}/out/day_{day}", "file")) for area in (1, 2) for day in range(10, 20)]
     found, said = reconciled(tmp_path, monkeypatch, *ghosts)
-    specs = [spec["path_spec_list"] for spec in found["path_specs"]["file"]]
+    specs = [spec["path_spec_list"] for spec in found["path_specs"]["file"].values()]
     assert sorted(specs) == [["/lake/area1/{table}"], ["/lake/area2/{table}"]]
     assert said.count("13 datasets such as ") == 2
 
