@@ -1,4 +1,7 @@
-"""Airflow asset events for the datasets that a Spark job wrote, by its lineage."""
+"""Airflow asset events for the datasets that a Spark job wrote, by its lineage.
+
+Its tests are in ``tests/operators/test_assets.py``.
+"""
 
 from __future__ import annotations
 

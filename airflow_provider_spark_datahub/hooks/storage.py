@@ -1,4 +1,7 @@
-"""Outbox and result folders: on a disk, or in an object store behind an Airflow connection."""
+"""Outbox and result folders: on a disk, or in an object store behind an Airflow connection.
+
+Its tests are in ``tests/hooks/test_outbox.py`` and ``test_result_folder.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Lineage around an Airflow task that starts Spark: before, during and after its job.
 
 Everything that needs Airflow is here; :mod:`airflow_provider_spark_datahub.task` does the work.
+
+Its tests are in ``tests/operators/test_outcomes.py``, ``test_siblings.py`` and ``test_lineage_on_failure.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Airflow plugin: the listener of DAG runs, and the page *Spark lineage* in Airflow's UI."""
+"""Airflow plugin: the listener of DAG runs, and the page *Spark lineage* in Airflow's UI.
+
+Its tests are in ``tests/test_provider.py`` and ``tests/plugins/test_lineage_page.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A submitted job: the place of its events, and its record in the outbox, from which a killed attempt is recovered."""
+"""A submitted job: the place of its events, and its record in the outbox, from which a killed attempt is recovered.
+
+Its tests are in ``tests/task/test_ended.py`` and ``test_recovery.py``.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import Submission, inject, remove_abandoned_properties, spark_installation
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
-from tests.capture.test_inject import LINEAGE
+from tests.capture.test_injection import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
 from tests.operators.tries import FakeSpark, context_of, execute, operator_with_lineage
 

@@ -1,22 +1,30 @@
+"""The choice of the listener's jar, and Ivy, which resolves it."""
+
 from __future__ import annotations
 
+import os
+import pwd
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from airflow_provider_spark_datahub.capture import SparkInstallation
 from airflow_provider_spark_datahub.capture.openlineage_jar import (
     DEFAULT_OPENLINEAGE_JAR,
     JarChoice,
     SparkSubmit,
     _Coordinate,
+    _IvyResolver,
     _UnresolvableError,
 )
 from airflow_provider_spark_datahub.capture.spark_installation import ScalaVersion
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
-from tests.capture.installations import openlineage_jar, spark_at
+from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 
 COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"
@@ -127,3 +135,174 @@ def test_scala_version_is_that_of_the_code_then_of_the_name(
 
     versions: tuple[ScalaVersion, ...] = ("2.12", "2.13")
     assert [version for version in versions if fits(version)] == ([scala] if scala else [])
+
+
+OPENLINEAGE = _Coordinate("io.openlineage", "openlineage-spark_2.13", "1.53.0")
+
+# Stands for java: keeps what it was asked, and writes the class path that Ivy would.
+FAKE_JAVA = """#!/bin/sh
+folder=$(dirname "$0")
+echo "$@" > "$folder/asked"
+while [ $# -gt 1 ]; do
+  [ "$1" = -settings ] && cp "$2" "$folder/settings.xml"
+  [ "$1" = -cachepath ] && printf '%s' "$CLASS_PATH_OF_IVY" > "$2"
+  shift
+done
+"""
+
+FAILING_JAVA = """#!/bin/sh
+cat <<'END'
+:: problems summary ::
+        module not found: g#a;1
+                :: UNRESOLVED DEPENDENCIES ::
+                :: g#a;1: not found
+                ::::::::::::::::::::::::::::::::::::::::::::::
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+END
+exit 1
+"""
+
+
+def resolver(
+    tmp_path: Path,
+    properties: Mapping[str, object] | None = None,
+    *,
+    java: str = FAKE_JAVA,
+    spark: str = "4.3.0",
+    class_path: str = "",
+    env: Mapping[str, str] | None = None,
+    timeout_seconds: float = 30,
+    repositories: str | None = None,
+) -> _IvyResolver:
+    home = spark_at(tmp_path / "spark", spark, more_jars=["ivy-2.5.3.jar"])
+    executable(tmp_path / "java/bin/java", java)
+    installation = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
+    assert installation is not None
+    return _IvyResolver(
+        installation,
+        Submission(properties or {}, repositories=repositories),
+        {"JAVA_HOME": str(tmp_path / "java"), "PATH": os.defpath, "CLASS_PATH_OF_IVY": class_path, **(env or {})},
+        timeout_seconds,
+        user_home=tmp_path / "home",
+    )
+
+
+def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Coordinate = OPENLINEAGE) -> Path:
+    """Make a module in an Ivy cache, as spark-submit leaves it."""
+    module = ivy_home / "cache" / coordinate.group / coordinate.artifact
+    jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    (module / f"ivy-{coordinate.version}.xml").write_text(descriptor)
+    return jar
+
+
+@pytest.mark.parametrize(
+    ("text", "coordinate"),
+    [
+        ("io.openlineage:openlineage-spark_2.13:1.53.0", OPENLINEAGE),
+        ("g:a", None),
+        ("g:a:1:tests", None),
+        ("/a/b:c:d", None),
+        ("file:/a:b", None),
+        ("g: a:1", None),
+    ],
+)
+def test_only_a_coordinate_of_three_parts_is_one(text: str, coordinate: _Coordinate | None) -> None:
+    assert _Coordinate.parse(text) == coordinate
+    assert coordinate is None or str(coordinate) == text
+
+
+@cases("capture")
+def test_the_ivy_folder_is_that_of_the_sparks_version(
+    tmp_path: Path, spark: str, properties: dict[str, object], folder: str
+) -> None:
+    assert resolver(tmp_path, properties, spark=spark).ivy_home() == tmp_path / folder
+
+
+def test_the_home_folder_is_that_of_the_user_entry_as_in_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of/the/shell")
+    asked = replace(resolver(tmp_path), user_home=None)
+    assert asked.ivy_home() == Path(pwd.getpwuid(os.getuid()).pw_dir, ".ivy2.5.2")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert asked.ivy_home() == Path("/home/of/the/shell/.ivy2.5.2")
+
+
+def test_cached_module_needs_no_java(tmp_path: Path) -> None:
+    jar = cached(tmp_path / "home/.ivy2.5.2")
+    assert resolver(tmp_path, java=FAILING_JAVA).resolve(OPENLINEAGE) == (jar,)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "coordinate"),
+    [
+        pytest.param('<ivy-module><dependency org="g"/>', OPENLINEAGE, id="has dependencies"),
+        pytest.param("<ivy-module/>", _Coordinate("g", "a", "1"), id="another module"),
+    ],
+)
+def test_doubtful_cache_is_asked_through_ivy(tmp_path: Path, descriptor: str, coordinate: _Coordinate) -> None:
+    cached(tmp_path / "home/.ivy2.5.2", descriptor=descriptor, coordinate=coordinate)
+    with pytest.raises(_UnresolvableError):
+        resolver(tmp_path, java=FAILING_JAVA).resolve(OPENLINEAGE)
+
+
+def test_artifact_comes_first_of_what_ivy_resolves(tmp_path: Path) -> None:
+    own, other = "/cache/jars/openlineage-spark_2.13-1.53.0.jar", "/cache/jars/a-dependency-1.jar"
+    asked = resolver(tmp_path, {"spark.jars.ivy": str(tmp_path / "ivy")}, class_path=f"{other}{os.pathsep}{own}")
+    assert asked.resolve(OPENLINEAGE) == (Path(own), Path(other))
+    arguments = (tmp_path / "java/bin/asked").read_text().split()
+    assert arguments[:3] == ["-cp", str(tmp_path / "spark/jars/ivy-2.5.3.jar"), "org.apache.ivy.Main"]
+    assert arguments[arguments.index("-cache") + 1] == str(tmp_path / "ivy/cache")
+    assert arguments[-4:] == ["-dependency", "io.openlineage", "openlineage-spark_2.13", "1.53.0"]
+
+
+def test_ivy_looks_where_spark_looks(tmp_path: Path) -> None:
+    asked = resolver(
+        tmp_path,
+        env={"DEFAULT_ARTIFACT_REPOSITORY": "https://mirror.example/m2?a&b"},
+        repositories="https://company.example/m2",
+        class_path="/openlineage-spark_2.13-1.53.0.jar",
+    )
+    asked.resolve(OPENLINEAGE)
+    chain = ET.parse(tmp_path / "java/bin/settings.xml").find("resolvers/chain")
+    assert chain is not None
+    assert [(child.get("name"), child.get("root")) for child in chain] == [
+        ("local-m2-cache", (tmp_path / "home/.m2/repository").as_uri() + "/"),
+        ("local-ivy-cache", None),
+        ("central", "https://mirror.example/m2?a&b"),
+        ("repo-1", "https://company.example/m2"),
+    ]
+
+
+def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
+    own = tmp_path / "own.xml"
+    own.write_text("<ivysettings/>")
+    properties = {"spark.jars.ivySettings": f"file://{own}"}
+    resolver(tmp_path, properties, class_path="/openlineage-spark_2.13-1.53.0.jar").resolve(OPENLINEAGE)
+    assert (tmp_path / "java/bin/settings.xml").read_text() == "<ivysettings/>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("java", "class_path", "reason"),
+    [
+        (FAILING_JAVA, "", "Ivy reports: g#a;1: not found"),
+        ("#!/bin/sh\nexit 1\n", "", "Ivy reports: nothing"),
+        ("#!/no/such/interpreter\n", "", "Ivy could not be started"),
+        ("#!/bin/sh\nexec sleep 60\n", "", "Ivy did not finish within 0.5 seconds"),
+        (FAKE_JAVA, "/cache/jars/other-1.jar", "without a jar named openlineage-spark_2.13-1.53.0.jar"),
+    ],
+)
+def test_a_coordinate_that_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:
+    with pytest.raises(_UnresolvableError, match=reason):
+        resolver(tmp_path, java=java, class_path=class_path, timeout_seconds=0.5).resolve(OPENLINEAGE)
+
+
+def test_without_java_or_ivy_nothing_resolves(tmp_path: Path) -> None:
+    asked = resolver(tmp_path)
+    (tmp_path / "java/bin/java").unlink()
+    with pytest.raises(_UnresolvableError, match="no java in JAVA_HOME"):
+        asked.resolve(OPENLINEAGE)
+    (tmp_path / "spark/jars/ivy-2.5.3.jar").unlink()
+    with pytest.raises(_UnresolvableError, match=r"no ivy-\*\.jar"):
+        asked.resolve(OPENLINEAGE)

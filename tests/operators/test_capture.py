@@ -17,7 +17,7 @@ from tests.cases import cases
 from tests.operators import tries
 
 DRIVER_OUTPUT = Path(__file__).parents[1] / "data" / "driver_output"
-"""What real drivers printed: see ``tests/capture/test_driver_output.py``."""
+"""What real drivers printed: see ``tests/capture/test_spark_submit.py``."""
 WRITTEN = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/union/pivot,PROD)"
 
 
