@@ -9,7 +9,7 @@ from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES, FineGrainedLineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA
-from airflow_provider_spark_datahub.conversion.facets.run import KIND, partition_spec, run_event, run_properties
+from airflow_provider_spark_datahub.conversion.facets.run import KIND, ProcessInstance, partition_spec, run_event
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -248,28 +248,20 @@ def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[st
 
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
-    run = job.run
-    details, added = run.details, run.session_properties | run.execution_counts | run.dataset_properties
-    return [
-        *run_properties(
-            urn,
-            name=run.id,
-            created_ms=run.end_ms,
-            custom={**details.properties, **added} if added else details.properties,
-            url=details.url,
-            run_type=details.run_type,
-        ),
-        _relationships(urn, job_urn, run.parent_urn, tuple(details.upstream_runs)),
-        *_run_events(run, urn, job.lineage.partitions),
-    ]
-
-
-def _relationships(urn: str, job_urn: str, parent: str | None, upstream_runs: tuple[str, ...]) -> Proposal:
-    aspect: dict[str, Any] = {"parentTemplate": job_urn}
-    if parent:
-        aspect["parentInstance"] = parent
-    aspect["upstreamInstances"] = [urns.dpi_urn(run_id) for run_id in upstream_runs]
-    return Proposal(KIND, urn, "dataProcessInstanceRelationships", aspect)
+    run, details = job.run, job.run.details
+    added = run.session_properties | run.execution_counts | run.dataset_properties
+    instance = ProcessInstance(
+        urn,
+        name=run.id,
+        created_ms=run.end_ms,
+        properties={**details.properties, **added} if added else details.properties,
+        url=details.url,
+        run_type=details.run_type,
+        template_urn=job_urn,
+        parent_urn=run.parent_urn,
+        upstream_urns=[urns.dpi_urn(run_id) for run_id in details.upstream_runs],
+    )
+    return [*instance.proposals(), *_run_events(run, urn, job.lineage.partitions)]
 
 
 def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:

@@ -13,7 +13,13 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
-from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, RunType, run_event, run_properties
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    KIND,
+    DataInterval,
+    ProcessInstance,
+    RunType,
+    run_event,
+)
 from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -247,12 +253,14 @@ class TaskAttempt:
         """
         proposals = list(_dag_run(self.dag_run, written_by_plugin=self.written_by_plugin))
         if self.written_by_plugin:
-            proposals.append(_relationships(self.run_of_plugin, self.dag_run.urn))
+            proposals.append(_task_run(self.run_of_plugin, self.dag_run.urn).relationships())
             if not self.is_mapped:
                 return proposals
         else:
             proposals += _task_job(self)
-        proposals += _task_run(self)
+        # Beside the plugin, the runs of a mapped task are below the single run of the plugin.
+        parent_urn = self.run_of_plugin.urn if self.written_by_plugin else self.dag_run.urn
+        proposals += _task_run(self, parent_urn).proposals()
         if jobs is not None:
             proposals += _run_datasets(self, jobs)
             if not self.written_by_plugin:
@@ -331,18 +339,17 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         if dag_run.site.platform_instance:
             yield platform_instance("dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance)
         yield from dag_run.dag.classification("dataFlow", flow_urn)
-    yield from run_properties(
+    yield from ProcessInstance(
         dag_run.urn,
         name=f"{dag_run.dag_id}_{dag_run.run_id}",
         created_ms=dag_run.start_ms,
-        custom={"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, **_interval_properties(dag_run)},
+        properties={"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, **_interval_properties(dag_run)},
         url=dag_run.url,
         run_type=dag_run.kind,
-    )
-    relationships: dict[str, Any] = {"parentTemplate": flow_urn, "upstreamInstances": list(dag_run.upstream_urns)}
-    if dag_run.parent_urn:
-        relationships["parentInstance"] = dag_run.parent_urn
-    yield Proposal(KIND, dag_run.urn, "dataProcessInstanceRelationships", relationships)
+        template_urn=flow_urn,
+        parent_urn=dag_run.parent_urn,
+        upstream_urns=dag_run.upstream_urns,
+    ).proposals()
     if dag_run.start_ms is not None:
         yield run_event(dag_run.urn, dag_run.start_ms, "STARTED", interval=dag_run.interval, externalUrl=dag_run.url)
 
@@ -368,36 +375,27 @@ def _task_job(attempt: TaskAttempt) -> Iterator[Proposal]:
     yield from attempt.task.classification("dataJob", urn)
 
 
-def _task_run(attempt: TaskAttempt) -> Iterator[Proposal]:
+def _task_run(attempt: TaskAttempt, parent_urn: str) -> ProcessInstance:
     run = attempt.dag_run
     mapped = {"map_index": str(attempt.map_index)} if attempt.is_mapped else {}
     custom = {"dag_id": run.dag_id, "task_id": attempt.task_id, "run_id": run.run_id, **mapped}
     custom |= {} if run.logical_ms is None else {"logical_date": iso_instant(run.logical_ms)}
     custom |= attempt.silent.properties
-    yield from run_properties(
+    return ProcessInstance(
         attempt.urn,
         name=f"{run.dag_id}_{attempt.task_id}_{run.run_id}{f'_{attempt.map_index}' if mapped else ''}",
         created_ms=attempt.start_ms,
-        custom=custom | _interval_properties(run),
+        properties=custom | _interval_properties(run),
         url=attempt.log_url,
         run_type=run.kind,
-    )
-    # Beside the plugin, the runs of a mapped task are below the single run of the plugin.
-    yield _relationships(attempt, attempt.run_of_plugin.urn if attempt.written_by_plugin else run.urn)
-
-
-def _relationships(attempt: TaskAttempt, parent: str) -> Proposal:
-    run = attempt.dag_run
-    relationships = {
-        "parentTemplate": attempt.job_urn,
-        "parentInstance": parent,
-        "upstreamInstances": [
+        template_urn=attempt.job_urn,
+        parent_urn=parent_urn,
+        upstream_urns=[
             run.site.task_run_urn(run.dag_id, upstream.task_id, run.run_id, map_index)
             for upstream in attempt.upstream
             for map_index in upstream.map_indexes
         ],
-    }
-    return Proposal(KIND, attempt.urn, "dataProcessInstanceRelationships", relationships)
+    )
 
 
 def _task_events(attempt: TaskAttempt) -> Iterator[Proposal]:

@@ -1,4 +1,4 @@
-"""Hive sessions, in events as OpenLineage's Hive hook sends them and as a producer of session runs would."""
+"""Hive sessions, in events as OpenLineage's Hive hook sends them."""
 
 from __future__ import annotations
 
@@ -78,14 +78,6 @@ def without_facet(query_event: Json) -> Json:
     return query_event
 
 
-def session_run(
-    run_id: str = SESSION, minute: int = 0, kind: str = "START", *, job_type: str | None = None, **facets: Any
-) -> Json:
-    """Return the event of a session itself, as some producers send it: the job is ``<user>@<client address>``."""
-    sent = event(kind, run_id=run_id, job="hive@127.0.0.1", job_type=job_type, run_facets=facets)
-    return timed(sent, minute, producer=HIVE, namespace=NAMESPACE)
-
-
 def airflow_task(run_id: str = TASK, minute: int = 0) -> Json:
     sent = event("START", run_id=run_id, job="daily.load", job_type="TASK")
     return timed(sent, minute, producer="https://github.com/apache/airflow/tree/x", namespace="airflow")
@@ -109,7 +101,7 @@ def only(found: HiveSessions, **more: Any) -> HiveSession:
 
 
 def is_closed(session: HiveSession) -> bool:
-    return session.end_reported or session.activities[-1].closed
+    return session.activities[-1].closed
 
 
 def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
@@ -261,47 +253,12 @@ def test_a_timeout_is_positive(timeout_ms: int) -> None:
         HiveSessions(timeout_ms)
 
 
-# A run of the session's own
-
-
-CHILDREN = [query(Q1, 1, parent=SESSION, parent_job="hive@127.0.0.1"), query(Q2, 2)]
-
-
-def test_reported_aspects_are_not_written_again() -> None:
-    proposals = written(session_run(), *CHILDREN, known_until_ms=at(100))
-    # The hook of Hive cannot report the end of a session.
-    assert run_events(proposals) == [(COMPLETE, 2, SUCCESS, "COMPLETE")]
-    assert [each.aspect_name for each in proposals] == ["dataProcessInstanceRunEvent"]
-    assert written(session_run(), *CHILDREN) == []
-
-
-@pytest.mark.parametrize("end", [session_run(minute=3, kind="COMPLETE"), session_run(job_type="APPLICATION")])
-def test_a_reported_end_is_not_written_again(end: Json) -> None:
-    found = observed(session_run(), *CHILDREN, end)
-    assert only(found, known_until_ms=at(100)).proposals() == []
-    assert is_closed(only(found))
-
-
-def test_a_session_without_queries_is_closed_too() -> None:
-    alone = session_run(hive_session=facet())
-    assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 0)]
-
-
-def test_a_session_is_not_idle_before_its_first_query() -> None:
-    assert run_events(written(session_run(), query(Q1, 50, parent=SESSION), known_until_ms=at(100))) == [
-        (COMPLETE, 50, SUCCESS, "COMPLETE")
-    ]
-
-
 # Parents of queries and of sessions
 
 
 def from_case(run: str, kind: str, more: Json | None = None) -> Json:
     """Return an event as the cases spell it: its run, its kind, and what else is special."""
     more = dict(more or {})
-    if kind == "session":
-        facets: Json = {"hive_session": facet()} if more else {}
-        return session_run(run, **facets)
     if kind in ("application", "spark query"):
         return application("START", run_id=run) if kind == "application" else event(run_id=run, **more)
     if kind == "task":
@@ -336,7 +293,6 @@ def test_a_session_names_its_parent() -> None:
 
 
 EVENTS = [
-    session_run(OTHER_SESSION, hive_session=facet(OTHER_SESSION)),
     query(Q1, 1, "START"),
     query(Q1, 3, "FAIL", session=facet(username="jane")),
     query(Q2, 90, parent=TASK),
@@ -369,7 +325,7 @@ hostile = st.builds(
     facets.filter(lambda session: session is not None),
     st.none() | run_ids,
     texts,
-) | st.builds(session_run, run_ids, st.integers(0, 100))
+)
 
 
 @pytest.mark.slow

@@ -41,7 +41,6 @@ class EventHead(NamedTuple):
     :param time_ms: in ms since the epoch, or :data:`NO_TIME`.
     :param run_id: as in :class:`RunEvent`, likewise :attr:`job_type` and :attr:`parent_run_id`.
     :param session_id: of the ``hive_session`` facet, or empty.
-    :param of_hive: whether Hive sent the event.
     """
 
     time_ms: int
@@ -49,7 +48,6 @@ class EventHead(NamedTuple):
     job_type: str
     parent_run_id: str
     session_id: str = ""
-    of_hive: bool = False
 
     @classmethod
     def read(cls, text: bytes) -> EventHead:
@@ -79,7 +77,6 @@ class EventHead(NamedTuple):
             event.job_type,
             event.parent_run_id,
             event.names.hive_session_id,
-            event.is_of_hive,
         )
 
     @property
@@ -102,12 +99,8 @@ class EventHead(NamedTuple):
         yield Link("application" if self.job_type == APPLICATION else "run", self.run_id, group)
         if is_query and self.parent_run_id in ("", self.run_id):
             yield Link("query", self.run_id, group)
-        if self.session_id:
-            # The run of a session may have the session's id.
-            yield Link("run", self.session_id.lower(), group)
         if self.parent_run_id and self.job_type != APPLICATION:
-            together = is_query or self.of_hive or self.session_id
-            yield Link("run" if together else "child", self.parent_run_id, group)
+            yield Link("run" if is_query or self.session_id else "child", self.parent_run_id, group)
 
 
 class _Id(msgspec.Struct, frozen=True, gc=False, rename="camel"):

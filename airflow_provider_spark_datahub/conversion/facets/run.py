@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -67,27 +67,46 @@ def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()
     return {"partition": f"{iso_instant(interval.start_ms)}/{iso_instant(interval.end_ms)}", "type": "PARTITION"}
 
 
-def run_properties(
-    urn: str,
-    *,
-    name: str,
-    created_ms: int | None,
-    custom: Mapping[str, str],
-    url: str | None = None,
-    run_type: RunType | None = None,
-) -> tuple[Proposal, Proposal]:
-    """Return the properties and the status of a run.
+@dataclass(frozen=True, slots=True)
+class ProcessInstance:
+    """DataProcessInstance: the run of a job, a DAG, a task or a Hive session.
 
-    DataHub's garbage collection deletes runs softly: without the status, a cleared task's run would stay hidden.
+    :param template_urn: the flow or job that it is a run of.
+    :param upstream_urns: runs that it waited for.
     """
-    aspect: dict[str, Any] = {"customProperties": custom}
-    if url:
-        aspect["externalUrl"] = url
-    aspect["name"] = name
-    if run_type:
-        aspect["type"] = run_type
-    aspect["created"] = audit_stamp(created_ms)
-    return Proposal(KIND, urn, "dataProcessInstanceProperties", aspect), status(KIND, urn)
+
+    urn: str
+    name: str
+    created_ms: int | None
+    properties: Mapping[str, str]
+    url: str | None = None
+    run_type: RunType | None = None
+    template_urn: str | None = None
+    parent_urn: str | None = None
+    upstream_urns: Sequence[str] = ()
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Yield its properties, its status and its relationships.
+
+        DataHub's garbage collection deletes runs softly: without the status, a cleared task's run would stay hidden.
+        """
+        aspect: dict[str, Any] = {"customProperties": self.properties}
+        if self.url:
+            aspect["externalUrl"] = self.url
+        aspect["name"] = self.name
+        if self.run_type:
+            aspect["type"] = self.run_type
+        aspect["created"] = audit_stamp(self.created_ms)
+        yield Proposal(KIND, self.urn, "dataProcessInstanceProperties", aspect)
+        yield status(KIND, self.urn)
+        yield self.relationships()
+
+    def relationships(self) -> Proposal:
+        """Return only its relationships."""
+        above = {"parentTemplate": self.template_urn, "parentInstance": self.parent_urn}
+        known = {name: urn for name, urn in above.items() if urn}
+        aspect = {**known, "upstreamInstances": list(self.upstream_urns)}
+        return Proposal(KIND, self.urn, "dataProcessInstanceRelationships", aspect)
 
 
 def run_event(
