@@ -1,6 +1,6 @@
 """Install, core tests and demo on the versions of ``docs/compatibility.md``, whose table this script writes.
 
-    python scripts/matrix.py [ROW ...] [--step core|demo] [--keep] [--table]
+    python scripts/matrix.py [ROW ...] [--keep] [--table]
 
 Each row gets an environment in ``.cache/matrix``, and each Spark one more; one row at a time, and its environment is
 removed after it unless ``--keep`` is given. What happened goes to ``docs/compatibility.json``: a row that is not there,
@@ -107,11 +107,6 @@ def main() -> int:
     """Run rows; 0 if every step of them passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(row.name for row in ROWS)}")
-    parser.add_argument(
-        "--step",
-        choices=("core", "demo"),
-        help="only this one, and the install; keeps the other's result if it had the same versions",
-    )
     parser.add_argument("--keep", action="store_true", help="keep the environments of the rows")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
@@ -121,7 +116,7 @@ def main() -> int:
     failed = False
     for row in () if options.table else ROWS:
         if not options.rows or row.name in options.rows:
-            result = _run(row, options.step)
+            result = _run(row)
             failed |= any(step != "passed" for step in result["steps"].values())
             _save(row, result)
             if not options.keep:
@@ -157,7 +152,7 @@ def _save(row: Row, result: Mapping[str, Any]) -> None:
     )
 
 
-def _run(row: Row, only: str | None) -> dict[str, Any]:
+def _run(row: Row) -> dict[str, Any]:
     print(f"==> {row.name}", flush=True)
     steps: dict[str, str] = {}
     result = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": {}, "steps": steps}
@@ -170,16 +165,11 @@ def _run(row: Row, only: str | None) -> dict[str, Any]:
     if steps["install"] != "passed":
         return result
     result["versions"] = _versions(python, spark)
-    before = _results().get(row.name, {})
-    if only and before.get("versions") == result["versions"]:
-        steps.update({step: ended for step, ended in before["steps"].items() if step not in ("install", only)})
-    _save(row, result)
-    if row.python and only != "demo":  # without a Python, `make test` has run all of the suite
+    if row.python:  # without a Python, `make test` has run all of the suite
         tests = [str(python), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-o", "filterwarnings=default"]
         selected = [row.tests] if row.tests else ["-m", NOT_CORE, *CORE]
         steps["core"] = _step(row, "core", [[*tests, *selected]], {"PYTHONPATH": str(ROOT)})
-        _save(row, result)
-    if only != "core" and not row.tests:
+    if not row.tests:
         demo = [str(python), str(ROOT / "scripts/demo.py")]
         steps["demo"] = _step(row, "demo", [demo], _demo_environment(row, spark))
         if steps["demo"] == "passed" and not _has_lineage(MATRIX / f"{row.name}-demo" / "lineage"):
