@@ -212,7 +212,6 @@ def render_json(graph: Graph) -> dict[str, Any]:
         "jobs": [_job(job) for job in graph.jobs],
         "datasets": [_dataset(urn, graph) for urn in datasets],
         "proposals": graph.read,
-        "other_aspects": dict(graph.unread),
         "problems": list(graph.problems),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -111,7 +110,7 @@ def build_graph(proposals: Iterable[Proposal]) -> model.Graph:
 
     The last ``UPSERT`` of an aspect replaces those before it. Run events add up, duplicates are dropped. A ``PATCH`` of
     ``dataJobInputOutput`` changes the edges that are known at that point. Malformed proposals are skipped and reported
-    in :attr:`Graph.problems`; aspects that no view shows are counted in :attr:`Graph.unread`.
+    in :attr:`Graph.problems`.
     """
     builder = _GraphBuilder()
     for proposal in proposals:
@@ -122,7 +121,6 @@ def build_graph(proposals: Iterable[Proposal]) -> model.Graph:
 class _GraphBuilder:
     def __init__(self) -> None:
         self.read = 0
-        self.unread: Counter[str] = Counter()
         self.problems: list[str] = []
         self.latest: dict[str, dict[str, _Aspect]] = {}
         self.events: dict[str, dict[model.RunStateEvent, None]] = {}
@@ -131,14 +129,11 @@ class _GraphBuilder:
     def take(self, proposal: Proposal) -> None:
         self.read += 1
         try:
-            if not self._take_aspect(proposal):
-                self.unread[str(proposal.aspect_name)] += 1
+            self._take_aspect(proposal.entity_urn, proposal.aspect_name, proposal)
         except msgspec.ValidationError as error:
             self.problems.append(f"{proposal.aspect_name} of {proposal.entity_urn} skipped: {error}")
 
-    def _take_aspect(self, proposal: Proposal) -> bool:
-        """Return whether a view shows the aspect."""
-        urn, name = proposal.entity_urn, proposal.aspect_name
+    def _take_aspect(self, urn: str, name: str, proposal: Proposal) -> None:
         if not urn.startswith("urn:li:"):
             raise msgspec.ValidationError("the entity has no valid URN")
         patch = proposal.change_type == "PATCH"
@@ -146,7 +141,7 @@ class _GraphBuilder:
             edges = self.edges.get(urn, _Edges())
             self.edges[urn] = edges.patched(proposal.aspect) if patch else _Edges.of_aspect(proposal.aspect)
         elif patch:
-            return False
+            return  # of an aspect that no view shows
         elif name == "dataProcessInstanceRunEvent":
             event = msgspec.convert(proposal.aspect, _RunEvent)
             result = event.result.type if event.result else None
@@ -156,9 +151,6 @@ class _GraphBuilder:
             self.events.setdefault(urn, {})[state] = None
         elif _LATEST_WINS.get(name) == proposal.entity_type:
             self.latest.setdefault(urn, {})[name] = msgspec.convert(proposal.aspect, _Aspect)
-        else:
-            return False
-        return True
 
     def graph(self) -> model.Graph:
         urns = dict.fromkeys([*self.latest, *self.events])
@@ -177,7 +169,6 @@ class _GraphBuilder:
                 if (schema := aspects.get("schemaMetadata"))
             },
             read=self.read,
-            unread=dict(self.unread),
             problems=tuple(self.problems),
         )
 

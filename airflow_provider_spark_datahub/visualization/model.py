@@ -372,14 +372,13 @@ class GraphJob:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Runs, jobs and schemas of a set of proposals, with counts of the proposals that no view shows.
+    """Runs, jobs and schemas of a set of proposals.
 
     :param roots: the runs whose parent is not there, by time.
     :param jobs: the DataJobs that have lineage, in the order of the proposals.
     :param instances: the platform instances by dataset URN.
     :param schemas: by dataset URN, the type of each column (``decimal(10,2)``) by its path (``address.street``).
     :param read: number of all proposals.
-    :param unread: number of proposals that no view shows, by aspect.
     :param problems: one sentence for each proposal that was skipped and each contradiction that was resolved.
     """
 
@@ -388,7 +387,6 @@ class Graph:
     instances: Mapping[str, str] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     read: int = 0
-    unread: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def listed_problems(self, most: int) -> list[str]:
