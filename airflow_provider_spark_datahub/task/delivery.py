@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryName,
     Lease,
+    LeaseMode,
     Outbox,
     OutboxError,
 )
@@ -168,7 +169,9 @@ class TaskDelivery:
         with suppress(OSError):
             self._outbox.deadline = deadline
             seconds = self._lease_seconds(deadline)
-            self._lease = Lease.take(self._outbox.storage, self._group, seconds=seconds, run=self._run, delivers=False)
+            self._lease = Lease.take(
+                self._outbox.storage, self._group, seconds=seconds, run=self._run, mode=LeaseMode.HOLDS
+            )
         try:
             yield
         finally:

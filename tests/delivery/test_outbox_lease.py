@@ -18,6 +18,7 @@ import pytest
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     Lease,
+    LeaseMode,
     LocalStorage,
     is_gone,
     lease as lease_module,
@@ -182,7 +183,7 @@ def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     year_ms = 31_536_000_000
     now_ms = time.time_ns() // 10**6
-    holder = {"machine": "another", "process": 1, "started": None}
+    holder = {"machine": "another", "process": 1, "started": None, "groups": [GROUP], "run": "", "mode": "delivers"}
     name = f"leases/{'.'.join(GROUP)}.0.json"
     for expires_ms in (now_ms + year_ms, now_ms + 3_700_000, now_ms - 1, 10**300):
         storage.write(name, [seal({**holder, "expires_ms": expires_ms})])
@@ -243,7 +244,7 @@ def test_runs_of_a_task_are_delivered_in_turn_but_not_instances_of_one_run(tmp_p
     assert beside is not None
     beside.release()
     assert Lease.take(storage, other, run="second") is None
-    later = Lease.take(storage, other, run="second", delivers=False)
+    later = Lease.take(storage, other, run="second", mode=LeaseMode.HOLDS)
     assert later is not None
     assert not later.take_turn(Deadline.after(0))
     lease.release()

@@ -48,8 +48,6 @@ class Naming:
     EVENTS_SUFFIX = ".events.ndjson.gz"
     PART_SUFFIX = ".part.json"
     REASON_SUFFIX = ".reason.txt"
-    LEASE_OF_MANY = f"{Folder.LEASES}/many."
-    """Beginning of the names of leases whose groups are only in their content."""
 
     ENTRY = re.compile(
         rf"{Folder.PENDING}/(?P<instance>[A-Za-z0-9._-]+-[0-9a-f]{{20}})/"

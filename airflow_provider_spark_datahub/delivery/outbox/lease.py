@@ -6,9 +6,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar, Self
 
 import msgspec
@@ -17,7 +18,6 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
     Folder,
-    Naming,
     seal,
     unseal,
 )
@@ -40,19 +40,29 @@ _abandoned: set[str] = set()
 _Group = tuple[str, str]
 """Task instance and connection: :attr:`EntryName.group
 <airflow_provider_spark_datahub.delivery.outbox.format.EntryName.group>`."""
+_OF_MANY = "many"
+"""Beginning of the name of a lease whose groups are only in its content."""
+
+
+class LeaseMode(StrEnum):
+    """Use of a lease: it always excludes others from its groups, and while it delivers from other runs of their tasks.
+
+    DataHub keeps what it receives last, so two runs of a task are not delivered at the same time.
+    """
+
+    HOLDS = "holds"
+    DELIVERS = "delivers"
 
 
 @dataclass(slots=True)
 class Lease:
     """Right to deliver groups of entries until it expires. A context manager that releases itself.
 
-    Two leases exclude each other if they have a group in common, or if both deliver different runs of one task: DataHub
-    keeps what it receives last. Taking and renewing a lease raise OSError if the outbox refuses.
+    Taking and renewing a lease raise OSError if the outbox refuses.
 
     :param groups: the groups of entries that it covers.
     :param until: the moment at which it ends for its holder; a delivery begins no request after it.
     :param run: the DAG run of its groups, whose other instances it does not exclude; empty if that is not known.
-    :param delivers: False if it only excludes other processes from its groups, until :meth:`take_turn`.
     """
 
     SECONDS: ClassVar = 120.0
@@ -64,19 +74,26 @@ class Lease:
     seconds: float
     until: Deadline
     run: str = ""
-    delivers: bool = True
+    mode: LeaseMode = LeaseMode.DELIVERS
 
     @classmethod
     def take(
-        cls, storage: OutboxStorage, *groups: _Group, seconds: float = SECONDS, run: str = "", delivers: bool = True
+        cls,
+        storage: OutboxStorage,
+        *groups: _Group,
+        seconds: float = SECONDS,
+        run: str = "",
+        mode: LeaseMode = LeaseMode.DELIVERS,
     ) -> Self | None:
         """Take one lease for those groups of entries that are free; return ``None`` if other processes hold all.
 
         :param seconds: time after which other processes ignore it, by the wall clocks of the hosts.
         """
-        prefix = f"{Folder.LEASES}/{'.'.join(groups[0])}." if len(groups) == 1 else Naming.LEASE_OF_MANY
-        name = f"{prefix}{secrets.token_hex(8)}.json"
-        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, delivers)._taken()
+        # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
+        named = ".".join(groups[0]) if len(groups) == 1 else _OF_MANY
+        name = f"{Folder.LEASES}/{named}.{secrets.token_hex(8)}.json"
+        seconds = min(seconds, _MOST_SECONDS)
+        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, mode)._taken()
 
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
@@ -85,14 +102,13 @@ class Lease:
         none of those excludes. If two come at the same time, the later listing contains both, since a listing shows
         everything that was written before it. This needs neither locks nor conditional writes.
         """
-        self.seconds = min(self.seconds, _MOST_SECONDS)
-        self.groups = self.groups.difference(self._excluded()[0])
+        self.groups = self.groups.difference(self._excluded())
         if not self.groups:
             log.debug("Lease refused, other processes hold its groups: %s", self.name)
             return None
         try:
             self._write()
-            over = self._contend()
+            self._contend()
         except OSError:
             self.release()
             raise
@@ -100,62 +116,52 @@ class Lease:
             self.release()
             log.debug("Lease refused, another process came at the same time: %s", self.name)
             return None
-        for name in over:
-            with suppress(OSError):
-                self._storage.remove(name)
         log.debug(
             "Lease taken for %s and %.0f s: %s", counted(len(self.groups), "task instance"), self.seconds, self.name
         )
         return self
 
-    def _contend(self) -> list[str]:
-        """Leave out the groups that other leases exclude; return the names of expired leases.
+    def _contend(self) -> None:
+        """Leave out the groups that other leases exclude.
 
         Of processes that came at the same time, the one whose lease has the first name stays until the others have
         given way; else they could meet again and again.
         """
-        over: list[str] = []
         for look in range(_LOOKS):
-            excluded, over = self._excluded()
+            excluded = self._excluded()
             lost = {group for group, name in excluded.items() if name < self.name or look == _LOOKS - 1}
             self.groups -= lost
             if lost and self.groups:
                 self._write()
             if len(lost) == len(excluded):
-                break
+                return
             time.sleep(_LOOK_SECONDS)
-        return over
 
-    def _excluded(self) -> tuple[dict[_Group, str], list[str]]:
-        """Return the excluded groups, each with the first lease that excludes it, and the names of expired leases."""
-        tasks: dict[_Group, list[_Group]] = {}
-        for group in self.groups:
-            tasks.setdefault(_task(group), []).append(group)
+    def _excluded(self) -> dict[_Group, str]:
+        """Return the groups that leases of others exclude, each with the first of them; remove leases that are over."""
         excluded: dict[_Group, str] = {}
-        over = []
-        # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
+        for name, holder in self._others():
+            if holder is not None:
+                for group in holder.excluded(self.groups, self.mode, self.run):
+                    excluded.setdefault(group, name)
+            else:
+                with suppress(OSError):
+                    self._storage.remove(name)
+        return excluded
+
+    def _others(self) -> Iterator[tuple[str, _Holder | None]]:
+        """Yield the leases of others that may have to do with these tasks, by name; ``None`` for one that is over."""
+        tasks = {*map(_task, self.groups)}
         for name in self._storage.names(Folder.LEASES):
             named = _named_group(name)
-            if name == self.name or not (name.startswith(Naming.LEASE_OF_MANY) or (named and _task(named) in tasks)):
-                continue
-            holder = _holder(self._storage, name)
-            if holder is None:
-                over.append(name)
-                continue
-            for theirs in holder.groups or ([named] if named else []):
-                groups = [theirs] if theirs in self.groups else []
-                if self.delivers and holder.delivers and not (self.run and self.run == holder.run):
-                    groups += tasks.get(_task(theirs), ())
-                for group in groups:
-                    excluded.setdefault(group, name)  # names are listed in their order
-        return excluded, over
+            if name != self.name and (named is None or _task(named) in tasks):
+                yield name, _holder(self._storage, name)
 
     def _write(self) -> None:
         until = Deadline.after(self.seconds)
-        groups = sorted(self.groups) if self.name.startswith(Naming.LEASE_OF_MANY) else []
         process, expires_ms = os.getpid(), round(self._storage.now_ms() + self.seconds * 1000)
         owner = machine(), process, process_start(process)
-        holder = _Holder(*owner, expires_ms, groups, self.run, self.delivers)
+        holder = _Holder(*owner, expires_ms, self.groups, self.run, self.mode)
         self._storage.write(self.name, [seal(holder)], sync=False)
         self.until = until
 
@@ -165,18 +171,17 @@ class Lease:
         :returns: False if that is not before the deadline.
         """
         groups = self.groups
-        while not self.delivers:
-            self.delivers = True
+        while self.mode is LeaseMode.HOLDS:
+            self.mode = LeaseMode.DELIVERS
             self._write()
             self._contend()
-            if self.groups:
-                break
-            self.groups, self.delivers = groups, False
-            self._write()
-            if deadline.expired:
-                log.debug("Another run of the task is being delivered: %s", self.name)
-                return False
-            time.sleep(_pause(deadline))
+            if not self.groups:
+                self.groups, self.mode = groups, LeaseMode.HOLDS
+                self._write()
+                if deadline.expired:
+                    log.debug("Another run of the task is being delivered: %s", self.name)
+                    return False
+                time.sleep(_pause(deadline))
         return True
 
     @classmethod
@@ -229,16 +234,23 @@ class _Holder(msgspec.Struct):
 
     :param started: :func:`process_start` of the process.
     :param expires_ms: by the clock of the holder.
-    :param groups: if its name does not say it.
     """
 
     machine: str
     process: int
     started: int | None
     expires_ms: int
-    groups: list[_Group] = []
-    run: str = ""
-    delivers: bool = True
+    groups: frozenset[_Group]
+    run: str
+    mode: LeaseMode
+
+    def excluded(self, groups: Iterable[_Group], mode: LeaseMode, run: str) -> Iterator[_Group]:
+        """Yield the groups that no other lease may cover in this mode for this run."""
+        both_deliver = mode is self.mode is LeaseMode.DELIVERS
+        tasks = {*map(_task, self.groups)} if both_deliver and not (run and run == self.run) else ()
+        for group in groups:
+            if group in self.groups or _task(group) in tasks:
+                yield group
 
 
 def _pause(deadline: Deadline) -> float:
