@@ -200,8 +200,9 @@ def _clients_are_imported() -> None:
     """Import acryl-datahub, so that its second does not count in the time of a delivery."""
 
 
-# tests/reliability/test_server_faults.py stops broker and registry.
 FAULTS = [
+    Fault[Target]("broker down", lambda target: target.kafka.stopped(), "is not available (127.0.0.1:"),
+    Fault[Target]("registry down", lambda target: target.registry.stopped(), "is not available (its schema registry: "),
     Fault[Target]("broker hangs", lambda target: target.kafka.frozen(), "is not available ("),
     Fault[Target]("registry hangs", lambda target: target.registry.frozen(), "is not available (its schema registry: "),
 ]

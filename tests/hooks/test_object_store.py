@@ -83,9 +83,15 @@ def test_wrong_keys_are_reported_at_once(open_sink: OpenSink, bucket: Bucket, ch
     assert "canary" not in str(delivery.problem)
 
 
-def test_proposals_arrive_when_a_store_no_longer_hangs(bucket: Bucket, open_sink: OpenSink) -> None:
-    """``tests/reliability/test_server_faults.py`` stops the store, and takes the bucket away."""
-    fault = Fault[Bucket]("store hangs", lambda bucket: bucket.s3.frozen(), "is not available (")
+FAULTS = [
+    Fault[Bucket]("store hangs", lambda bucket: bucket.s3.frozen(), "is not available ("),
+    Fault[Bucket]("store down", lambda bucket: bucket.s3.stopped(), "is not available ("),
+    Fault[Bucket]("bucket gone", lambda bucket: bucket.s3.without_bucket(bucket.name), "bucket does not exist"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_proposals_arrive_after_the_fault(fault: Fault[Bucket], bucket: Bucket, open_sink: OpenSink) -> None:
     proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
     survive(fault, bucket, open_sink(), proposals)
     (found,) = bucket.objects()

@@ -17,7 +17,7 @@ The headers of these answers are not required: a proxy may drop ``X-RestLi-Proto
 entity (an empty list or body) counts if ``/config`` answers as GMS does.
 
 Requests to the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are made here, with the headers and bodies of
-acryl-datahub's emitter (``tests/delivery/test_rest_payload.py`` compares them). The emitter would cost a task more than
+acryl-datahub's emitter (``tests/delivery/test_rest_client.py`` compares them). The emitter would cost a task more than
 all its other lineage steps: its import loads 60,000 lines of generated classes, a new emitter starts ``ps`` several
 times to find its caller, and it validates every proposal against an Avro schema. It is only used for the OpenAPI
 endpoints.
