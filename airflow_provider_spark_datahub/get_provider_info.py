@@ -1,4 +1,7 @@
-"""Provider info of this package, for Airflow's provider manager."""
+"""Provider info of this package, for Airflow's provider manager.
+
+Tests: ``tests/test_provider.py``.
+"""
 
 from __future__ import annotations
 

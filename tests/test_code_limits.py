@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -89,6 +90,18 @@ def test_modules_say_their_subject_in_the_first_line() -> None:
 def test_modules_are_named_by_their_subject() -> None:
     vague = {"utils", "helpers", "common", "manager"}
     assert [name for name in MODULES if vague & {*Path(name).with_suffix("").parts}] == []
+
+
+def test_the_tests_of_a_module_have_its_name_or_are_in_its_docstring() -> None:
+    missing: dict[str, list[str]] = {}
+    for name, tree in trees().items():
+        path = Path(name)
+        own = Path("tests", *path.parts[:-1][:1], f"test_{path.stem}.py")
+        named = re.findall(r"``(tests/[\w/]+\.py)``", (ast.get_docstring(tree) or "").partition("\n\nTests: ")[2])
+        files = [Path(text) for text in named] or [own]
+        if path.stem != "__init__" and not all((PACKAGE.parent / file).is_file() for file in files):
+            missing[name] = [*map(str, files)]
+    assert missing == {}
 
 
 def test_folders_are_small() -> None:

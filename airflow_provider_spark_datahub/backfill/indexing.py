@@ -2,6 +2,8 @@
 
 The index holds chunks of events by group, links between groups, and unreadable lines. Small and compressed files are
 read whole, large ones line by line.
+
+Tests: ``tests/backfill/test_steps.py``.
 """
 
 from __future__ import annotations

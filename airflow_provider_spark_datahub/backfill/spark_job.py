@@ -3,6 +3,8 @@
 Events move once, packed by group. A group is converted as a stream, so that no application is too large for an
 executor. The aspects move once more, packed again, to the other versions of the same aspects. Each step writes its
 result to a folder, so that a lost executor costs no more than one step.
+
+Tests: ``tests/backfill/test_backfill_job.py``.
 """
 
 from __future__ import annotations

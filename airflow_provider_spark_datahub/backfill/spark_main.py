@@ -1,4 +1,7 @@
-"""Application that ``spark-submit`` starts: ``spark_main.py PLAN``, with the plan as one line of JSON."""
+"""Application that ``spark-submit`` starts: ``spark_main.py PLAN``, with the plan as one line of JSON.
+
+Tests: ``tests/backfill/test_backfill_job.py``.
+"""
 
 from __future__ import annotations
 

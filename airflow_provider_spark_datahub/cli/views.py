@@ -1,4 +1,7 @@
-"""``spark-datahub show`` and ``explain``: proposals or events as a view, or an explanation of one dataset or column."""
+"""``spark-datahub show`` and ``explain``: proposals or events as a view, or an explanation of one dataset or column.
+
+Tests: ``tests/cli/test_show.py`` and ``tests/cli/test_explain.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Proposals of a job with its run and its lineage, in the order of the conversion rules (section 7)."""
+"""Proposals of a job with its run and its lineage, in the order of the conversion rules (section 7).
+
+Tests: ``tests/conversion/test_proposals.py``.
+"""
 
 from __future__ import annotations
 

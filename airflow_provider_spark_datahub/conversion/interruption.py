@@ -1,6 +1,8 @@
 """Time limit of a conversion, which the caller sets and long loops check.
 
 The time can be over before a single event is converted, which may name a hundred thousand datasets or columns.
+
+Tests: ``tests/attacks/test_sizes.py``.
 """
 
 from __future__ import annotations

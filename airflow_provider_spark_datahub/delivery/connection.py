@@ -1,4 +1,7 @@
-"""Parts of an Airflow connection, and a strict reader of its extra: known keys, typed values, no value in an error."""
+"""Parts of an Airflow connection, and a strict reader of its extra: known keys, typed values, no value in an error.
+
+Tests: ``tests/delivery/test_connections.py``.
+"""
 
 from __future__ import annotations
 

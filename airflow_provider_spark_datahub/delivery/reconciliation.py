@@ -1,4 +1,7 @@
-"""Finds the datasets of DataHub that are tables which conversion names otherwise (``spark-datahub reconcile``)."""
+"""Finds the datasets of DataHub that are tables which conversion names otherwise (``spark-datahub reconcile``).
+
+Tests: ``tests/cli/test_reconcile.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Key of one attempt of a task, by which its events, its outbox entries and its run are found."""
+"""Key of one attempt of a task, by which its events, its outbox entries and its run are found.
+
+Tests: ``tests/delivery/test_outbox.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lists of bounded size, out of a stream."""
+"""Lists of bounded size, out of a stream.
+
+Tests: ``tests/conversion/test_proposals.py``.
+"""
 
 from __future__ import annotations
 

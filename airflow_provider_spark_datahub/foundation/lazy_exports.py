@@ -2,6 +2,8 @@
 
 A folder's ``__init__`` offers the names that other folders may use. Importing all of their modules at once would cost
 every task time before its job is submitted, so each module is imported with the first of its names (PEP 562).
+
+Tests: ``tests/conversion/test_convert.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Names of secrets: one list for command lines, properties, texts, events and connections."""
+"""Names of secrets: one list for command lines, properties, texts, events and connections.
+
+Tests: ``tests/conversion/test_redaction.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Airflow asset events for the datasets that a Spark job wrote, by its lineage.
 
 Its tests are in ``tests/operators/test_assets.py``.
+
+Tests: ``tests/operators/test_assets.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Explanations of single datasets and columns: the chain of edges that leads to them, with the evidence of each."""
+"""Explanations of single datasets and columns: the chain of edges that leads to them, with the evidence of each.
+
+Tests: ``tests/cli/test_explain.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The graph that every view shows: runs with their attempts, and the lineage of jobs."""
+"""The graph that every view shows: runs with their attempts, and the lineage of jobs.
+
+Tests: ``tests/visualization/test_graph.py``.
+"""
 
 from __future__ import annotations
 

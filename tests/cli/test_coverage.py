@@ -77,14 +77,6 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     assert len(asked) == 2
 
 
-@pytest.mark.usefixtures("outbox")
-def test_a_reason_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    reported(monkeypatch, {"reason": "\x1b]52;c;YQ==\x07\u202e no event"})
-    text = run("coverage").stdout
-    assert r"1 without: \x1b]52;c;YQ==\x07\u202e no event" in text
-    assert not {"\x1b", "\x07", "\u202e"} & set(text)
-
-
 def test_nothing_is_wrong(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     reported(monkeypatch, {"inputs": ["a"]})
     result = run("coverage")

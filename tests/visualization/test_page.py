@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, build_graph, render_page
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
-from tests.visualization.conftest import DAG_RUN, HOSTILE, MIDNIGHT, application_run, dataset, event, lineage
+from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 STEERING = {"\u202e", "\x00", "\x1b", "\ud800"}
@@ -181,19 +181,6 @@ def test_skipped_proposals_are_reported() -> None:
     text = read([Proposal("dataJob", "urn:li:dataJob:x", "dataJobInputOutput", "<torn>")]).text
     assert "1 problem" in text
     assert "dataJobInputOutput of urn:li:dataJob:x skipped: Expected `object`, got `str`" in text
-
-
-@pytest.mark.slow
-def test_runs_may_hang_deep_below_each_other() -> None:
-    proposals = []
-    for number in range(3000):
-        urn = f"urn:li:dataProcessInstance:{number}"
-        relationships = {"parentInstance": f"urn:li:dataProcessInstance:{number - 1}"}
-        started = {"timestampMillis": MIDNIGHT + number, "status": "STARTED"}
-        proposals.append(Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships))
-        proposals.append(Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", started))
-    found = read(proposals)
-    assert (found.wrongly_nested, "3000 runs" in found.text) == ([], True)
 
 
 @cases("visualization")

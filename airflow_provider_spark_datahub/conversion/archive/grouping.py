@@ -3,6 +3,8 @@
 The events of one application are spread over files, in any order. The head of an event, which is read without decoding
 the rest, names a first group: the run of its application. A query of a query, a Hive session, or a run whose events
 name its parent only sometimes need more: links between runs and groups show which groups to merge.
+
+Tests: ``tests/conversion/test_archive.py``.
 """
 
 from __future__ import annotations

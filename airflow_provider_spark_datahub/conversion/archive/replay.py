@@ -5,6 +5,8 @@ it. Versions of an aspect are replayed in the order of time: a whole version rep
 to them. So the last whole version and the patches after it are kept. Applications of one ``spark-submit`` keep each
 other's edges, as they do when their task delivers them: the first one replaces edges if the events of all are complete,
 and the others only add edges.
+
+Tests: ``tests/conversion/test_archive.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Column lineage from the facets ``columnLineage`` and ``lineage`` (conversion rules, section 4.1).
 
 ``lineage``, of datasets and of jobs, is the successor of ``columnLineage`` in OpenLineage's spec.
+
+Tests: ``tests/conversion/test_columns.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules, section 4.1)."""
+"""``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules, section 4.1).
+
+Tests: ``tests/conversion/test_columns.py``.
+"""
 
 from __future__ import annotations
 

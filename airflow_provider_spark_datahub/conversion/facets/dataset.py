@@ -1,6 +1,8 @@
 """Facets of datasets: schema, metadata, statistics and lifecycle (conversion rules, section 4).
 
 Metadata is what people wrote about a dataset: documentation, owners and tags.
+
+Tests: ``tests/conversion/test_dataset_facets.py``.
 """
 
 from __future__ import annotations

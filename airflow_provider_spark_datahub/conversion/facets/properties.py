@@ -1,4 +1,7 @@
-"""Custom properties of flows and jobs, and tags of flows, from an event's facets (conversion rules, section 5)."""
+"""Custom properties of flows and jobs, and tags of flows, from an event's facets (conversion rules, section 5).
+
+Tests: ``tests/conversion/test_run_facets.py``.
+"""
 
 from __future__ import annotations
 

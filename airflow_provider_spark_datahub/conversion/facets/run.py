@@ -1,4 +1,7 @@
-"""Aspects of a DataProcessInstance: the run of a job, of a DAG or of a session (conversion rules, section 6)."""
+"""Aspects of a DataProcessInstance: the run of a job, of a DAG or of a session (conversion rules, section 6).
+
+Tests: ``tests/conversion/test_run_facets.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fingerprints of the runs that DataHub holds: those of other hosts, and those that an outbox has forgotten."""
+"""Fingerprints of the runs that DataHub holds: those of other hosts, and those that an outbox has forgotten.
+
+Tests: ``tests/system/test_changing_shop.py``.
+"""
 
 from __future__ import annotations
 

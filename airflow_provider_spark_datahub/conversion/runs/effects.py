@@ -2,6 +2,8 @@
 
 OpenLineage reports what a query was about to write, by the names that tables and files had then. See the conversion
 rules, section 7.
+
+Tests: ``tests/conversion/test_hard_jobs.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Lineage of an application: datasets that its runs read and wrote, column lineage and operations.
 
 See the conversion rules, sections 4 and 7.
+
+Tests: ``tests/conversion/test_coalesce.py`` and ``tests/conversion/test_operations.py``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Spark gives each column an id, ``amount#12``, which is unique within an application. A column that an expression makes
 has an id of its own, and the plan names both: ``(amount#12 * 1.2) AS with_tax#30``.
+
+Tests: ``tests/conversion/test_run_events.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Column lineage of physical plans: one method for each kind of node, which follows its columns by their ids."""
+"""Column lineage of physical plans: one method for each kind of node, which follows its columns by their ids.
+
+Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_hard_jobs.py``.
+"""
 
 from __future__ import annotations
 

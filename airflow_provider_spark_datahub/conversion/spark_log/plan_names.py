@@ -1,6 +1,8 @@
 """Names of the datasets in physical plans: those that events give them, else those that OpenLineage would give them.
 
 OpenLineage names a file or table by its location, with the table of a metastore's warehouse as symlink.
+
+Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_merge.py``.
 """
 
 from __future__ import annotations

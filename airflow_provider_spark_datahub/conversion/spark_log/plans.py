@@ -1,6 +1,8 @@
 """The text of physical plans, as Spark's event log holds it, parsed into trees of nodes.
 
 Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a description of each node.
+
+Tests: ``tests/conversion/test_plan_datasets.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Columns of physical plans in the outputs that events report, if the events lack them."""
+"""Columns of physical plans in the outputs that events report, if the events lack them.
+
+Tests: ``tests/conversion/test_hard_jobs.py``.
+"""
 
 from __future__ import annotations
 

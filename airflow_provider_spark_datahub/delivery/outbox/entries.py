@@ -2,6 +2,8 @@
 
 ``docs/outbox.md`` describes its format, its states and its guarantees on each kind of storage. An entry holds the items
 of one attempt for one connection. Rejected items go to the quarantine; a receipt replaces an entry without items.
+
+Tests: ``tests/delivery/test_outbox.py``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Each object begins with a sealed line: JSON with its own checksum, and the length and checksum of everything behind it.
 So damage is noticed before anything is used.
+
+Tests: ``tests/delivery/test_outbox.py`` and ``tests/delivery/test_outbox_damage.py``.
 """
 
 from __future__ import annotations

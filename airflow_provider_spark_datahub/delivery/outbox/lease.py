@@ -1,4 +1,7 @@
-"""Leases of an outbox's entries: only one drainer at a time, on all hosts, delivers those of a task instance."""
+"""Leases of an outbox's entries: only one drainer at a time, on all hosts, delivers those of a task instance.
+
+Tests: ``tests/delivery/test_outbox_lease.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Processes of machines: who wrote an object of the outbox, and whether it can still go on."""
+"""Processes of machines: who wrote an object of the outbox, and whether it can still go on.
+
+Tests: ``tests/delivery/test_outbox_lease.py``.
+"""
 
 from __future__ import annotations
 

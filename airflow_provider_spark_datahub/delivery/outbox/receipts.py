@@ -8,6 +8,8 @@ ended, these records show which edges earlier DAG runs wrote and this one did no
 *Failures of the listener* are for later attempts of the same task run, which run without it.
 
 *Histories* are fingerprints of attempts, which show what changed since the last green run.
+
+Tests: ``tests/delivery/test_outbox_receipts.py``.
 """
 
 from __future__ import annotations

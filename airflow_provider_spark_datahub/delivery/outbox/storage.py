@@ -1,4 +1,7 @@
-"""Storage of an outbox: objects with names, in a local folder or, through fsspec, in an object store."""
+"""Storage of an outbox: objects with names, in a local folder or, through fsspec, in an object store.
+
+Tests: ``tests/delivery/test_outbox_storage.py``.
+"""
 
 from __future__ import annotations
 

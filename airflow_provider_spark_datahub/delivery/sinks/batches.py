@@ -1,4 +1,7 @@
-"""Base of the sinks that send batches of items and get an answer to each."""
+"""Base of the sinks that send batches of items and get an answer to each.
+
+Tests: ``tests/delivery/test_rest.py`` and ``tests/delivery/test_object_store.py``.
+"""
 
 from __future__ import annotations
 

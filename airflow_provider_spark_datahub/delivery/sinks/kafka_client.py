@@ -1,6 +1,8 @@
 """Kafka client of one delivery: writes messages as acryl-datahub's emitter does, and classifies failures.
 
 It imports confluent-kafka; import this module only when something is about to be sent.
+
+Tests: ``tests/delivery/test_kafka.py``.
 """
 
 from __future__ import annotations

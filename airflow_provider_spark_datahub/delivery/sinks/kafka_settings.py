@@ -1,4 +1,7 @@
-"""Settings of the Kafka sink, from a ``datahub-kafka`` connection."""
+"""Settings of the Kafka sink, from a ``datahub-kafka`` connection.
+
+Tests: ``tests/delivery/test_connections.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings of the REST sink, from a ``datahub-rest`` connection."""
+"""Settings of the REST sink, from a ``datahub-rest`` connection.
+
+Tests: ``tests/delivery/test_connections.py``.
+"""
 
 from __future__ import annotations
 
