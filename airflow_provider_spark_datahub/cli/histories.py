@@ -87,13 +87,15 @@ def impact(
         except SinkSettingsError as error:
             console.fail(str(error), console.EXIT_INCOMPLETE)
     try:
-        found = records.impact(records.writes_of(dataset, version, since_ms), column)
+        outcome = records.impact(records.writes_of(dataset, version, since_ms), column)
     except UnknownWriteError as error:
         console.fail(str(error))
     if as_json:
-        console.show_json({**to_builtins(found), "downstream": found.downstream, "commands": list(_clears(found))})
+        console.show_json(
+            {**to_builtins(outcome), "downstream": outcome.downstream, "commands": list(_clears(outcome))}
+        )
     else:
-        _show(found)
+        _show(outcome)
     if not is_whole:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
@@ -114,19 +116,19 @@ def say_unread(histories: Histories) -> bool:
     return bool(histories.unread)
 
 
-def _show(found: Impact) -> None:
-    console.say(found.sentence)
-    for instance in found.reached:
+def _show(outcome: Impact) -> None:
+    console.say(outcome.sentence)
+    for instance in outcome.reached:
         name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
         how = f"  {instance.how}" if instance.inferred else ""
         console.say(f"{instance.dag_id}  {instance.run_id}  {name}{how}")
-    for command in _clears(found):
+    for command in _clears(outcome):
         console.show_line(command)
 
 
-def _clears(found: Impact) -> Iterator[str]:
+def _clears(outcome: Impact) -> Iterator[str]:
     """Yield the commands that clear what a write reached, in order. Each asks, as ``-t`` takes parts of ids, too."""
-    instances = [(one.dag_id, one.run_id, one.task_id, one.logical_ms) for one in found.reached]
+    instances = [(one.dag_id, one.run_id, one.task_id, one.logical_ms) for one in outcome.reached]
     for dag_id, run_id, task_id, logical_ms in dict.fromkeys(instances):
         if logical_ms is None:
             yield f"# {dag_id} {run_id} has no logical date: clear {task_id} in Airflow's UI"

@@ -288,12 +288,12 @@ class _Objects:
             if not text.strip():
                 continue
             try:
-                found = json.loads(text)
+                document = json.loads(text)
             except (ValueError, RecursionError) as error:
                 bad_array = f"{self.name} is not a valid JSON array: {error}"
                 self.bad.append(bad_array if self.is_array else f"{self.name}, line {number}: not valid JSON")
             else:
-                yield from enumerate(found, 1) if self.is_array else [(number, found)]
+                yield from enumerate(document, 1) if self.is_array else [(number, document)]
 
     def are_events(self) -> bool:
         """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""

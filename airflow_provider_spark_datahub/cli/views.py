@@ -83,8 +83,8 @@ def show(
 def _view_of(output: Path | None) -> _View:
     view = _BY_SUFFIX.get(output.suffix.lower() if output else "")
     if view is None:
-        known = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
-        console.fail(f"--output {output}: no view has this suffix, want one of {known}, or name it with --format")
+        suffixes = ", ".join(suffix for suffix in _BY_SUFFIX if suffix)
+        console.fail(f"--output {output}: no view has this suffix, want one of {suffixes}, or name it with --format")
     return view
 
 

@@ -65,11 +65,13 @@ def _written(
     for on_class_path in dict.fromkeys((listener, ())):
         what = "with the listener" if on_class_path or not listener else "for jobs with jars of their own"
         try:
-            found = archives.find(capture.Submission(), installation, env, capture.JarChoice(class_path=on_class_path))
+            archive = archives.find(
+                capture.Submission(), installation, env, capture.JarChoice(class_path=on_class_path)
+            )
         except capture.ClassArchiveError:
-            found = None
-        if found is not None and not force:
-            yield f"{found.path} fits ({what})"
+            archive = None
+        if archive is not None and not force:
+            yield f"{archive.path} fits ({what})"
             continue
         started = time.monotonic()
         beside = () if on_class_path else listener

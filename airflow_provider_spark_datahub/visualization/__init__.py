@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .export import MOST_LINKS, read_asset, render_json, render_mermaid, render_svg
     from .graph import build_graph
     from .model import Graph
-    from .names import format_duration, harmless
+    from .names import format_duration
     from .network import build_network
     from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal

@@ -4,8 +4,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization import format_duration, harmless
-from airflow_provider_spark_datahub.visualization.names import _LONGEST_NAME, Column, ShortNames, format_time
+from airflow_provider_spark_datahub.visualization.names import (
+    _LONGEST_NAME,
+    Column,
+    ShortNames,
+    format_duration,
+    format_time,
+    harmless,
+)
 from tests.cases import cases
 
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:{},{},{})"

@@ -178,6 +178,14 @@ def test_a_run_shows_its_map_index_and_an_upstream_run_that_is_not_there() -> No
     assert "task load[3]  ← 01234567…" in text
 
 
+def test_a_failed_run_has_its_reason_below_it(daily_sales: list[Proposal]) -> None:
+    properties = {"name": "x", "customProperties": {"errorMessage": "Job aborted: Divide by zero\n\tat java"}}
+    run = "urn:li:dataProcessInstance:01a1fd23-34f9"
+    lines = shown([*daily_sales, Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties)])
+    assert "│   │       Job aborted: Divide by zero\n" in lines
+    assert "at java" not in lines
+
+
 def test_many_upstream_runs_are_folded() -> None:
     upstreams = [f"urn:li:dataProcessInstance:{number:08}x" for number in range(9)]
     relationships = {"upstreamInstances": upstreams}
