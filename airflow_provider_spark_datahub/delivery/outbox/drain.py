@@ -115,17 +115,15 @@ def _deliver(
             log.debug("Skipped %s: its attempt or its Spark is not over", entry)
             return _Settlement(entry, None, entry, is_passed=ready is not None)
         items = ready.items()
-        sent, hashes = items, upsert_hashes(items)
-        receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes} - {""})
+        hashes = upsert_hashes(items)
+        receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes})
         if receipt is not None:
             ready.discard()
             return _Settlement(ready, None, None)
-        if newer:
-            kept = [number for number, digits in enumerate(hashes) if digits not in newer]
-            sent, hashes = tuple(items[number] for number in kept), [hashes[number] for number in kept]
+        sent = [item for item, digits in zip(items, hashes, strict=True) if digits not in newer]
         log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
         delivery, superseded = send(ready, sent), len(items) - len(sent)
-        remaining = ready.settle(delivery, sent, superseded, batch, hashes)
+        remaining = ready.settle(delivery, sent, superseded, batch)
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             days = f"{max_age / 86_400:g} days"

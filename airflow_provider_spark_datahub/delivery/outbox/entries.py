@@ -153,19 +153,14 @@ class Entry:
         return self._rewrite("updated", replace(self.manifest, **fields))
 
     def settle(
-        self,
-        delivery: Delivery,
-        sent: Sequence[Proposal],
-        superseded: int = 0,
-        batch: list[Settled] | None = None,
-        hashes: Sequence[str] | None = None,
+        self, delivery: Delivery, sent: Sequence[Proposal], superseded: int = 0, batch: list[Settled] | None = None
     ) -> Entry | None:
         """Record the delivery of the entry's items.
 
         Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry. A
         crash on the way leaves old objects beside new ones.
 
-        :param delivery: the result of delivering ``sent``, whose :func:`.upsert_hashes` may be given.
+        :param delivery: the result of delivering ``sent``.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
         :param batch: gets the entry, whose receipt must be synced before it is removed.
         :returns: the entry as it is now; ``None`` if none of its items are pending.
@@ -177,27 +172,36 @@ class Entry:
                 f"a delivery of {accounted} and {superseded} superseded proposals cannot settle {self}: "
                 f"{len(sent)} were sent, {self.manifest.pending} were pending"
             )
-        manifest = self._after(delivery, hashes if hashes is not None else upsert_hashes(sent), superseded)
-        storage, receipt = self.outbox.storage, receipt_name(self.name, manifest)
-        settled = manifest.receipt(storage.now_ms(), stored=delivery.stored)
-        self._keep_delivered(delivery, sent, settled)
+        manifest = self._after(delivery, sent, superseded)
+        receipt = manifest.receipt(self.outbox.storage.now_ms(), stored=delivery.stored)
+        self._keep_delivered(delivery, sent, receipt)
         with self._storage_errors():
             if delivery.rejected:
                 self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
-            if delivery.pending and manifest.upserts:
-                # No older entry overwrites the delivered items then. The receipt of the whole entry replaces this part.
-                storage.write(self._part, [replace(settled, stored=None, pending=manifest.pending).to_line()])
             if not delivery.pending:
-                storage.write(receipt, [settled.to_line()], sync=batch is None)
-                remove = partial(self._remove_settled, keep_events=bool(manifest.rejected))
-                if batch is None:
-                    remove()
-                else:
-                    batch.append((receipt, remove))
-                log.debug("Entry settled, %s superseded: %s", counted(superseded, "item"), self)
+                self._replace_by(receipt, batch)
                 return None
+            if manifest.upserts:
+                # No older entry overwrites the delivered items then. The receipt of the whole entry replaces this part.
+                part = replace(receipt, stored=None, pending=manifest.pending)
+                self.outbox.storage.write(self._part, [part.to_line()])
+        return self._left(manifest, delivery.pending)
+
+    def _replace_by(self, receipt: Manifest, batch: list[Settled] | None) -> None:
+        """Write the receipt, and remove the entry: now, or when the receipts of the batch are synced."""
+        name = receipt_name(self.name, receipt)
+        self.outbox.storage.write(name, [receipt.to_line()], sync=batch is None)
+        remove = partial(self._remove_settled, keep_events=bool(receipt.rejected))
+        if batch is None:
+            remove()
+        else:
+            batch.append((name, remove))
+        log.debug("Entry settled, %s superseded: %s", counted(receipt.superseded, "item"), self)
+
+    def _left(self, manifest: Manifest, pending: tuple[Proposal, ...]) -> Entry:
+        """Write the items that stay, or why all of them do, and return the entry."""
         if replace(manifest, problem=self.manifest.problem) != self.manifest:
-            return self._rewrite("settled in part", manifest, delivery.pending)
+            return self._rewrite("settled in part", manifest, pending)
         if manifest != self.manifest and not (self.outbox.deadline and self.outbox.deadline.expired):
             with suppress(OutboxError, EntryFormatError):  # only people read the reason
                 return self._rewrite("left", manifest)
@@ -256,14 +260,11 @@ class Entry:
             text = "Could not keep the delivered proposals of %s for the lineage page: %s."
             log.log(level, text, self, error.strerror or error)
 
-    def _after(self, delivery: Delivery, sent: Sequence[str], superseded: int) -> Manifest:
-        """Return the manifest after a delivery. :param sent: :func:`.upsert_hashes` of the sent items."""
-        before = self.manifest
-        undelivered = {""}
-        if delivery.pending or delivery.rejected:
-            rejected = [rejection.item for rejection in delivery.rejected]
-            undelivered.update(upsert_hashes((*delivery.pending, *rejected)))
-        delivered = tuple(dict.fromkeys(digits for digits in sent if digits not in undelivered))
+    def _after(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int) -> Manifest:
+        """Return the manifest after a delivery."""
+        before, rejected = self.manifest, [rejection.item for rejection in delivery.rejected]
+        undelivered = {"", *upsert_hashes((*delivery.pending, *rejected))}
+        delivered = [digits for digits in upsert_hashes(sent) if digits not in undelivered]
         return replace(
             before,
             pending=len(delivery.pending),
@@ -271,7 +272,7 @@ class Entry:
             rejected=before.rejected + len(delivery.rejected),
             superseded=before.superseded + superseded,
             problem=delivery.problem if delivery.pending else None,
-            upserts=tuple(dict.fromkeys((*before.upserts, *delivered))) if before.upserts else delivered,
+            upserts=tuple(dict.fromkeys((*before.upserts, *delivered))),
         )
 
     def _content(self) -> StoredObject:
