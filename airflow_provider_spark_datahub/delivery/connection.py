@@ -42,10 +42,10 @@ def _reader(wanted: str, read: Callable[[object], Any]) -> Reader:
     """Return the reader of values for which ``read`` does not return ``None``."""
 
     def reader(key: str, value: object) -> Any:
-        found = read(value)
-        if found is None:
+        setting = read(value)
+        if setting is None:
             raise SinkSettingsError.wrong_type(key, wanted, value)
-        return found
+        return setting
 
     return reader
 
@@ -76,9 +76,9 @@ class Read:
         return {key: readers[key](key, value) for key, value in extra.items() if value is not None and value != ""}
 
     @staticmethod
-    def suggestion(key: str, known: Iterable[str]) -> str:
+    def suggestion(key: str, keys: Iterable[str]) -> str:
         """Return a sentence that names the known key that was probably meant, or all of them."""
-        names = list(known)
+        names = list(keys)
         near = nearest(key.lower(), names)
         return f" Did you mean {near!r}?" if near else f" Known keys: {', '.join(names)}."
 
@@ -130,8 +130,8 @@ def mask_secrets(text: str, settings: object) -> str:
 
     Of ``Bearer TOKEN`` and ``USER:PASSWORD``, the second part is a secret as well.
     """
-    known = {part for secret in _secrets(settings) for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
-    for secret in sorted(known, key=len, reverse=True):
+    secrets = {part for secret in _secrets(settings) for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text

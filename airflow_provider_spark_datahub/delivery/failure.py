@@ -133,17 +133,17 @@ class LibraryError(Exception):
     """Any error of a library, with the name of its class."""
 
 
-def call_library(call: Callable[[], _T], *known: type[Exception]) -> _T:
+def call_library(call: Callable[[], _T], *expected: type[Exception]) -> _T:
     """Call a library that does not document which errors it raises, such as a third party's class.
 
     Call only the library in ``call``, so that our own bugs are not reported as the library's.
 
-    :param known: errors that the caller handles; they are raised as they are.
+    :param expected: errors that the caller handles; they are raised as they are.
     :raises LibraryError: for any other error.
     """
     try:
         return call()
-    except known:
+    except expected:
         raise
     except Exception as error:
         name, text = type(error).__name__, str(error)

@@ -25,15 +25,11 @@ _UNREACHABLE_SECONDS = 1.0
 """Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
 
 
-ARRAY_END = b"\n]\n"
-"""Last bytes of every :func:`json_array`."""
-
-
 def json_array(proposals: Iterable[Proposal]) -> bytes:
     """Return proposals as the JSON array that ``datahub ingest``'s file source reads, one a line."""
     # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
     lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
-    return b"[\n" + b",\n".join(lines) + ARRAY_END
+    return b"[\n" + b",\n".join(lines) + b"\n]\n"
 
 
 class BatchClient(Protocol):

@@ -193,23 +193,23 @@ class KafkaClient:
         )
 
     def _producer_config(self, alone: bool) -> dict[str, Any]:
-        given = dict(self._settings.producer_config)
-        left = max(1, int(self._left() * 1000))
+        options = dict(self._settings.producer_config)
+        left_ms = max(1, int(self._left() * 1000))
         for name in ("message.timeout.ms", "delivery.timeout.ms"):
-            if str(given.get(name, "")).isdecimal():
-                left = min(left, int(given.pop(name)) or left)
+            if str(options.get(name, "")).isdecimal():
+                left_ms = min(left_ms, int(options.pop(name)) or left_ms)
         defaults: dict[str, Any] = {
-            "message.timeout.ms": left,
-            "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left / 2))),
+            "message.timeout.ms": left_ms,
+            "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left_ms / 2))),
             "log_level": 2,  # our own answer reports failed connections; librdkafka would log them twice a second
             "reconnect.backoff.max.ms": 1000,  # the default of 10 s is a third of a task's time for lineage
         }
-        if not given.keys() & _EXCLUDES_IDEMPOTENCE:
+        if not options.keys() & _EXCLUDES_IDEMPOTENCE:
             defaults["enable.idempotence"] = True
         ours: dict[str, Any] = {"error_cb": self._on_trouble, "logger": log}
         if alone:
             ours["batch.num.messages"] = 1
-        return {**defaults, **given, **ours}
+        return {**defaults, **options, **ours}
 
     def _on_trouble(self, error: KafkaError) -> None:
         """Remember why a connection failed, since the report of a message only names a timeout."""

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.batches import ARRAY_END, BatchSink, json_array
+from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink, json_array
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _WANTED = "The connection's host must be the URI of a bucket, with a prefix or without: e.g. s3://bucket/lineage."
 _NEVER_WRITTEN = "spark-datahub-doctor"
+_LAST_BYTES = 3  # of an object, which are read back
 
 
 class ObjectStoreSink(BatchSink):
@@ -125,7 +126,7 @@ class _ObjectWriter:
     def _holds(self, name: str, content: bytes) -> bool:
         """Return whether the end of an object can be read: a proxy or a wrong server may answer 200 to anything."""
         try:
-            return self._storage.read_range(name, len(content) - len(ARRAY_END), len(content)) == ARRAY_END
+            return self._storage.read_range(name, len(content) - _LAST_BYTES, len(content)) == content[-_LAST_BYTES:]
         except PermissionError:
             return True  # keys that may only write
         except FileNotFoundError:

@@ -51,8 +51,8 @@ class RestSink(BatchSink):
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch, without aspects that GMS cannot read, or could not read back from its database."""
-        given = os.environ.get(_LONGEST_VARIABLE, "")
-        most = max(_LONGEST_ASPECT, int(given) if given.isdecimal() else 0)
+        variable = os.environ.get(_LONGEST_VARIABLE, "")
+        most = max(_LONGEST_ASPECT, int(variable) if variable.isdecimal() else 0)
         for number, item in record.pending():
             if (item.line is None or len(item.line) > most) and (size := len(item.value)) > most:
                 reason = f"it has {size} characters, and DataHub reads {most} ({_LONGEST_VARIABLE})"
@@ -73,8 +73,8 @@ class RestSink(BatchSink):
         host, below = parts.netloc, parts.path
         if parts.port == _GMS_PORT and not below and "gms" not in host:
             return f"{parts.scheme}://{host.rpartition(':')[0]}:{_WEB_PORT}"
-        found = next((path for path in ("/api/gms", "/gms") if below.endswith(path)), "")
-        return f"{parts.scheme}://{host}{below.removesuffix(found)}" if found else ""
+        path_of_gms = next((path for path in ("/api/gms", "/gms") if below.endswith(path)), "")
+        return f"{parts.scheme}://{host}{below.removesuffix(path_of_gms)}" if path_of_gms else ""
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
         """Check that GMS answers and takes the credentials, by reading an aspect, since ``/config`` needs none."""

@@ -193,7 +193,7 @@ class GmsClient:
             self._emitter = DataHubRestEmitter(settings.server, retry_max_times=0, openapi_ingestion=True)
             # The public property `session` exists only in newer versions, and cannot be set.
             self._emitter._session = self._session
-        emitter, known = self._emitter, (OperationalError, ConfigurationError, OSError)
+        emitter, errors = self._emitter, (OperationalError, ConfigurationError, OSError)
         wait = timedelta(seconds=self._deadline.remaining())
         log.debug(
             "POST %s to %s (OpenAPI, %s)", counted(len(proposals), "proposal"), settings.server, settings.emit_mode
@@ -202,8 +202,8 @@ class GmsClient:
         mode = EmitMode[settings.emit_mode]
         try:
             # The emitter also fails on answers that it does not expect.
-            call_library(lambda: emitter.emit_mcps(mcps, emit_mode=mode, wait_timeout=wait), *known)
-        except known as error:
+            call_library(lambda: emitter.emit_mcps(mcps, emit_mode=mode, wait_timeout=wait), *errors)
+        except errors as error:
             return _failure_of_emitter(error)
         except LibraryError as error:
             return Failure(FailureKind.UNAVAILABLE, f"acryl-datahub cannot read its answer: {error}")

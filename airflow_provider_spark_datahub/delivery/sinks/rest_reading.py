@@ -72,9 +72,9 @@ def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
     with _opened_graph(settings) as graph:
         urns = iter(call_library(lambda: list(graph.get_urns_by_filter(entity_types=["dataset"], batch_size=5000))))
         while batch := list(islice(urns, _DATASETS)):
-            found = call_library(partial(graph.get_entities, "dataset", batch, [*_DESCRIBING, _INSTANCE]))
+            datasets = call_library(partial(graph.get_entities, "dataset", batch, [*_DESCRIBING, _INSTANCE]))
             for urn in batch:
-                aspects = dict(found.get(urn, {}))
+                aspects = dict(datasets.get(urn, {}))
                 # GMS writes it of every dataset.
                 of_instance = aspects.pop(_INSTANCE, (None,))[0]
                 instance = of_instance.instance or "" if isinstance(of_instance, DataPlatformInstanceClass) else ""
@@ -113,7 +113,7 @@ class _Walk:
             yield name
         else:
             rule = {"field": "urn", "condition": "CONTAIN", "values": [name]}
-            yield from (urn for urn in self._found("dataset", [rule]) if Records.is_named(urn, name))
+            yield from (urn for urn in self._matching("dataset", [rule]) if Records.is_named(urn, name))
 
     def from_datasets(self, origins: set[str]) -> list[Fingerprint]:
         """Read the runs that use these datasets, those that use what they wrote, and so on."""
@@ -157,17 +157,17 @@ class _Walk:
 
     def _with(self, pairs: list[tuple[str, str]]) -> set[str]:
         """Return the runs with one of these values."""
-        found = set[str]()
+        urns = set[str]()
         for start in range(0, len(pairs), _BATCH):
             values: dict[str, list[str]] = {}
             for field, value in pairs[start : start + _BATCH]:
                 values.setdefault(field, []).append(value)
             rules = [{"field": field, "condition": "EQUAL", "values": texts} for field, texts in values.items()]
-            found.update(self._found(_KIND, rules))
-        return found
+            urns.update(self._matching(_KIND, rules))
+        return urns
 
-    def _found(self, kind: str, rules: Iterable[dict[str, Any]]) -> Iterator[str]:
-        """Yield the entities that one of these rules finds."""
+    def _matching(self, kind: str, rules: Iterable[dict[str, Any]]) -> Iterator[str]:
+        """Yield the entities that match one of these rules."""
         filters: Any = [{"and": [rule]} for rule in rules]
         # DataHub's clean-up marks old runs as removed.
         wanted = {"entity_types": [kind], "extra_or_filters": filters, "status": RemovedStatusFilter.ALL}
@@ -180,9 +180,9 @@ class _Walk:
         waiting = iter(urns)
         while batch := list(islice(waiting, _BATCH)):
             self._stop_at_limits()
-            found = call_library(partial(self._graph.get_entities, _KIND, batch, _ASPECTS))
+            runs = call_library(partial(self._graph.get_entities, _KIND, batch, _ASPECTS))
             for urn in batch:
-                self._runs[urn] = _held(urn, {name: aspect for name, (aspect, _) in found.get(urn, {}).items()})
+                self._runs[urn] = _held(urn, {name: aspect for name, (aspect, _) in runs.get(urn, {}).items()})
 
     def _stop_at_limits(self) -> None:
         if self._deadline.expired or len(self._runs) > _MOST_RUNS:
