@@ -100,8 +100,6 @@ def short_name(urn: str) -> str:
     """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
     if dataset_parts(urn):
         return ShortNames().of(urn).text
-    if urn.startswith("urn:li:dataProcessInstance:"):
-        return f"run {last_part(urn)}"
     orchestrator, flow, job = JobParts.of(urn)
     if orchestrator is None:
         return urn

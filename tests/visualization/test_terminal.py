@@ -67,6 +67,11 @@ def test_a_job_is_between_its_inputs_and_outputs() -> None:
     ]
 
 
+def test_wide_and_combining_characters_keep_the_lines_in_place() -> None:
+    lines = lineage_lines({"j": ("日本 e\u0301 abcde", "out")})
+    assert {cell_len(line[: line.index(joint)]) for line, joint in zip(lines, "┬┤┘", strict=True)} == {12}
+
+
 def test_a_page_that_is_too_narrow_has_lists() -> None:
     name = "a_table_with_a_long_name"
     assert lineage_lines({"build": (f"{name} b", name), "check": (name, "c")}, 60) == [
