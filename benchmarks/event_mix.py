@@ -7,15 +7,12 @@ converter remembers of one does not help with the next; only what depends on Spa
     mixed   all recorded jobs in turn: 271 events of nine applications, 4.5 KB each; then the same again as others
     wide    applications that write 30 tables of 300 columns each: 122 events, 130 KB each
     long    one application that never ends, with query after query on 200 sets of tables, 5 KB an event
-
-    python benchmarks/event_mix.py mixed 1000000000 > events.ndjson    # a gigabyte, to the next whole line
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import cache
@@ -214,7 +211,3 @@ def of_size(events: Iterable[bytes], size: int) -> Iterator[bytes]:
         written += len(event)
         if written >= size:
             return
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.writelines(of_size(MIXES[sys.argv[1]](), int(sys.argv[2])))

@@ -1,32 +1,22 @@
-"""Cost of importing the operator in a DAG file beside plain SparkSubmitOperator, and of an attempt's own imports.
+"""Cost of importing the operator in a DAG file, beside the plain SparkSubmitOperator.
 
-Each import of an operator runs in a new interpreter; the two take turns, so that both see the same machine. CPU seconds
-of the process are compared (wall time is shown, and is noisier). The modules of this package that an attempt with
-default options imports are imported RUNS times in one process, so that no other package's are counted.
+Each import runs in a new interpreter; the two take turns, so that both see the same machine. CPU seconds of the process
+are compared (wall time is shown, and is noisier).
 
     python benchmarks/import_cost.py [RUNS]
-    python benchmarks/import_cost.py attempt [RUNS]
 """
 
 from __future__ import annotations
 
-import dataclasses
-import gc
 import os
-import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from importlib import import_module
-from pathlib import Path
 
 PLAIN = "from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator"
 OURS = "from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator"
 HEAVY = ("datahub", "pyspark", "pandas")
-PACKAGE = "airflow_provider_spark_datahub"
-OF_AIRFLOW = ("hooks", "operators", "plugins")
 
 
 def cost(statement: str) -> tuple[float, float]:
@@ -49,47 +39,8 @@ def heavy_modules() -> list[str]:
     return [name for name in HEAVY if name in loaded[1] - loaded[0]]
 
 
-def modules_of_an_attempt() -> list[str]:
-    """Return the modules of this package that an attempt imports, without those that know Airflow."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from tests.task.test_running import imports_of_an_attempt
-
-    with tempfile.TemporaryDirectory() as folder:
-        used, _ = imports_of_an_attempt(Path(folder), "announced")
-    own = [name for name in used if name.startswith(f"{PACKAGE}.")]
-    return [name for name in own if name.split(".")[1] not in OF_AIRFLOW]
-
-
-def cost_of_an_attempt(runs: int) -> None:
-    """Print the CPU of importing the modules of an attempt, their number, and that of their dataclasses."""
-    names = modules_of_an_attempt()
-
-    def import_all() -> float:
-        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-            del sys.modules[name]
-        re.purge()
-        before = time.process_time()
-        for name in names:
-            import_module(name)
-        return (time.process_time() - before) * 1000
-
-    # A task imports them while the collector pauses.
-    gc.disable()
-    import_all()
-    costs = [import_all() for _ in range(runs)]
-    classes = {one for name in names for one in vars(sys.modules[name]).values() if isinstance(one, type)}
-    made = sum(dataclasses.is_dataclass(one) and one.__module__ in names for one in classes)
-    print(
-        f"{len(names)} modules, {made} dataclasses: {min(costs):.1f} ms of CPU at least, "
-        f"{statistics.median(costs):.1f} ms in the median of {runs}"
-    )
-
-
 def main() -> None:
-    """Print both costs and their ratio, or the cost of an attempt."""
-    if sys.argv[1:2] == ["attempt"]:
-        cost_of_an_attempt(int(sys.argv[2]) if len(sys.argv) > 2 else 15)
-        return
+    """Print both costs and their ratio."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     for statement in (PLAIN, OURS):
         cost(statement)
