@@ -87,9 +87,9 @@ class OtherVersionError(EntryFormatError):
 _SEAL = b',"sha256":"'
 
 
-def seal(record: dict[str, Any] | msgspec.Struct, body: Iterable[bytes] | Body = ()) -> bytes:
+def seal(record: dict[str, Any] | msgspec.Struct, body: Iterable[bytes] | _Body = ()) -> bytes:
     """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
-    described = body if isinstance(body, Body) else Body.of(body)
+    described = body if isinstance(body, _Body) else _Body.of(body)
     fields = record if isinstance(record, dict) else msgspec.structs.asdict(record)
     fields = {**fields.pop("unknown"), **fields} if isinstance(record, Manifest) else fields
     return _sealed(_encode({"format": FORMAT, "version": _FORMAT_VERSION, **fields, "body": described})[:-1])
@@ -99,14 +99,14 @@ def _sealed(head: bytes) -> bytes:
     return head + _SEAL + hashlib.sha256(head).hexdigest().encode() + b'"}\n'
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
     """Length and checksum of everything behind the first line of an object."""
 
     size: int = msgspec.field(name="bytes")
     sha256: str
 
     @classmethod
-    def of(cls, chunks: Iterable[bytes]) -> Body:
+    def of(cls, chunks: Iterable[bytes]) -> _Body:
         """Return the description of these bytes."""
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
@@ -115,7 +115,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         return cls(size=size, sha256=digest.hexdigest())
 
 
-def unseal(line: bytes, kind: type[_T]) -> tuple[_T, Body]:
+def unseal(line: bytes, kind: type[_T]) -> tuple[_T, _Body]:
     """Return the record in a first line that :func:`seal` made, and the description of what follows it.
 
     :raises OtherVersionError: if it has another version of the format.
@@ -136,7 +136,7 @@ def unseal(line: bytes, kind: type[_T]) -> tuple[_T, Body]:
     if kind is Manifest:
         obj["unknown"] = {name: obj[name] for name in obj.keys() - _MANIFEST_FIELDS}
     try:
-        return msgspec.convert(obj, kind), msgspec.convert(body, Body)
+        return msgspec.convert(obj, kind), msgspec.convert(body, _Body)
     except msgspec.ValidationError as error:
         raise EntryFormatError(f"its first line has other fields: {error}") from error
 
@@ -194,7 +194,7 @@ class Manifest(msgspec.Struct, frozen=True):
         """State and counts, which change with each step of the entry."""
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
 
-    def to_line(self, body: Iterable[bytes] | Body = ()) -> bytes:
+    def to_line(self, body: Iterable[bytes] | _Body = ()) -> bytes:
         """Return the manifest as a line of JSON, sealed with the lines that follow it."""
         return seal(self, body)
 
@@ -222,14 +222,14 @@ class StoredObject(NamedTuple):
     """
 
     manifest: Manifest
-    body: Body
+    body: _Body
     lines: bytes
 
     @classmethod
     def of(cls, manifest: Manifest, items: Iterable[Proposal]) -> Self:
         """Return an entry: behind the manifest, one line per item."""
         lines = "".join(f"{item.to_json()}\n" for item in items).encode("utf-8", "backslashreplace")
-        return cls(manifest, Body.of([lines]), lines)
+        return cls(manifest, _Body.of([lines]), lines)
 
     def chunks(self) -> list[bytes]:
         """Return the content of the object: the manifest's line, and the lines behind it."""

@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 @cache
-def machine_digest() -> str:
+def _machine_digest() -> str:
     """Return :func:`machine` in twelve characters, for names of files."""
     return hashlib.sha256(machine().encode()).hexdigest()[:12]
 
@@ -72,7 +72,7 @@ def is_gone(on: str, process: int, started: int | None = None) -> bool:
 
 @lru_cache(maxsize=1)
 def _mark(process: int) -> str:
-    return f"{machine_digest()}-{process}-{process_start(process) or 0}"
+    return f"{_machine_digest()}-{process}-{process_start(process) or 0}"
 
 
 def mark() -> str:
@@ -83,4 +83,4 @@ def mark() -> str:
 def is_of_nobody(mark: str) -> bool:
     """Return whether the process of a :func:`mark` has ended; False if it is on another machine."""
     on, process, started = mark.split("-")
-    return on == machine_digest() and is_gone(machine(), int(process), int(started) or None)
+    return on == _machine_digest() and is_gone(machine(), int(process), int(started) or None)
