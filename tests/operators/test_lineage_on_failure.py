@@ -40,17 +40,6 @@ def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
     return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
 
 
-def test_warn_leaves_undelivered_lineage_in_the_outbox(
-    spark: FakeSpark, obstacle: Path, state: TaskState | None
-) -> None:
-    report = run_try(spark, 1, state, lineage_on_failure="warn")
-    assert obstacle.is_file()
-    assert report["pending"] == report["proposals"] > 0
-    assert Path(report["outbox_entry"]).is_file()
-    assert Path(report["events_file"]).is_file()
-    assert "Not a directory" in report["reason"] or "File exists" in report["reason"]
-
-
 @pytest.mark.parametrize("policy", ["retry", "fail"])
 def test_the_next_attempt_only_delivers(
     spark: FakeSpark, obstacle: Path, tmp_path: Path, state: TaskState | None, policy: str

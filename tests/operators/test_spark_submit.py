@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import json
 import logging
@@ -24,7 +23,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
-from airflow_provider_spark_datahub.task import AttemptLineage, EndedAttempt, LineageConfiguration, LineageReport
+from airflow_provider_spark_datahub.task import EndedAttempt, LineageConfiguration, LineageReport
 from tests.airflow_versions import DURABLE, redact
 from tests.cases import cases
 from tests.cli.commands import run
@@ -62,25 +61,6 @@ THEIRS = [
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
 ]
 DEPRECATED = "reconnect_on_retry"
-
-
-def test_no_garbage_is_collected_before_the_submit(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {}
-
-    def noted(moment: str, call: Any) -> Any:
-        def note(*arguments: Any, **more: Any) -> Any:
-            seen[moment] = gc.isenabled()
-            return call(*arguments, **more)
-
-        return note
-
-    monkeypatch.setattr(AttemptLineage, "__init__", noted("preparing", AttemptLineage.__init__))
-    monkeypatch.setattr(AttemptLineage, "inject", noted("injecting", AttemptLineage.inject))
-    monkeypatch.setattr(task_lineage.TaskLineage, "_accompany", lambda *_: None)
-    monkeypatch.setattr(SparkSubmitHook, "submit", noted("submitting", SparkSubmitHook.submit))
-    report_of(operator_with_lineage(spark))
-    assert seen == {"preparing": False, "injecting": False, "submitting": True}
-    assert gc.isenabled()
 
 
 def value_for(name: str) -> Any:
@@ -416,32 +396,24 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
     assert redact("key a-very-secret-key") == "key ***"
 
 
-def long_before(secret_url: str) -> str:
-    """Return a text that is cut between the secret in an address and the end of the login."""
-    return f"{'x' * 240} {secret_url}"
-
-
 SECRET_URL = (
     "https://ann:hunter2-and-much-more-of-the-same-so-that-a-cut-falls-into-it@repo.example.com/openlineage.jar"
 )
 
 
-@pytest.mark.parametrize("capture", ["listener", "auto"])
-def test_secrets_in_the_reason_why_lineage_cannot_be_added_are_redacted(
-    spark: FakeSpark, caplog: pytest.LogCaptureFixture, capture: str
-) -> None:
-    report = json.dumps(report_of(operator_with_lineage(spark, openlineage_jar=SECRET_URL, capture=capture)))
-    assert "the Scala version of https://repo.example.com/openlineage.jar is not known" in report
-    assert "hunter2" not in report + caplog.text
-
-
-def test_secrets_in_the_last_line_of_a_failed_job_are_redacted(spark: FakeSpark) -> None:
+def test_secrets_in_what_others_say_are_redacted(spark: FakeSpark, caplog: pytest.LogCaptureFixture) -> None:
+    """In the reason why there is no listener, in the driver's last line, and in a failure before Spark starts."""
+    reports = [report_of(operator_with_lineage(spark, openlineage_jar=SECRET_URL))]
+    before = operator_with_lineage(spark)
+    before.settle_lineage(context := context_of(before), "failed", AirflowException(f"cannot fetch {SECRET_URL}"))
+    reports.append(context["ti"].xcoms["lineage_report"])
     spark.writes_nothing()
-    spark.prints(f"{long_before(SECRET_URL)}\n")
+    spark.prints(f"{'x' * 240} {SECRET_URL}\n")  # cut between the secret and the end of the login
     spark.exits(1)
-    reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]
-    assert "its last line: xxx" in reason
-    assert "hunter2" not in reason
+    reports.append(report_of(operator_with_lineage(spark), fails=AirflowException))
+    for report, words in zip(reports, ("not known", "cannot fetch https://repo", "its last line: xxx"), strict=True):
+        assert words in json.dumps(report)
+        assert "hunter2" not in json.dumps(report) + caplog.text
 
 
 def test_the_report_says_how_a_job_with_events_failed(spark: FakeSpark) -> None:
@@ -452,17 +424,6 @@ def test_the_report_says_how_a_job_with_events_failed(spark: FakeSpark) -> None:
     report = report_of(operator_with_lineage(spark), fails=AirflowException)
     assert report["failure"] == "spark-submit ended with exit code 1; its last line: ValueError: no rate"
     assert report["events"]
-
-
-def test_secrets_in_a_failure_before_spark_starts_are_redacted(
-    spark: FakeSpark, caplog: pytest.LogCaptureFixture
-) -> None:
-    operator = operator_with_lineage(spark)
-    context = context_of(operator)
-    operator.settle_lineage(context, "failed", AirflowException(f"cannot fetch {SECRET_URL}"))
-    report = json.dumps(context["ti"].xcoms["lineage_report"])
-    assert "without starting Spark: AirflowException: cannot fetch https://repo" in report
-    assert "hunter2" not in report + caplog.text
 
 
 def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(

@@ -21,7 +21,6 @@ from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDat
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
 from tests.airflow_versions import DagSerialization, policies
-from tests.delivery.samples import delivered_lines
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
 from tests.operators.tries import FakeSpark, context_of, execute
 
@@ -49,17 +48,6 @@ class SubmittingOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
         self._hook = self._get_hook()
         self._hook.submit(self.application)
-
-
-class RepeatingOperator(SparkSubmitOperator):
-    """An operator that submits the job for each of its days."""
-
-    def execute(self, context: Any) -> Any:
-        for day in ("1", "2"):
-            self.application_args, self._hook = [day], None
-            super().execute(context)
-            hook: Any = self._hook
-            hook._submit_sp.stdout.close()
 
 
 @pytest.fixture(autouse=True)
@@ -195,23 +183,6 @@ def test_a_companys_operator_keeps_its_own_way(
     assert ("OpenLineageSparkListener" in run) == (spark.jar in run) == has_lineage
     report = context["ti"].xcoms.get("lineage_report", {"events": 0})
     assert (report["events"] == 23) == (report.get("connection") == "datahub_file") == has_lineage
-
-
-def test_several_jobs_of_one_task_keep_each_others_edges(
-    spark: FakeSpark,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
-    with DAG("shop", schedule=None, default_args={"datahub_conn_id": "datahub_file"}) as one:
-        RepeatingOperator(task_id="days", application="job.py", name="build")
-    operator: Any = with_policy(one, monkeypatch, "SparkSubmitOperator").get_task("days")
-    execute(operator, context := context_of(operator))
-    assert [run.rpartition(" ")[2] for run in spark.runs] == ["1", "2"]
-    assert context["ti"].xcoms["lineage_report"]["events"] == 23
-    delivered = delivered_lines(tmp_path / "sink")
-    task_job = '"urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),days)", "changeType": "UPSERT"'
-    assert len([line for line in delivered if '"dataJobInputOutput"' in line and task_job in line]) == 1
 
 
 def test_default_args_can_switch_the_lineage_of_a_dag_off(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

@@ -41,14 +41,6 @@ def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> N
     assert f"{report.pending} pending (datahub_file). Note: Cannot write" in report.sentence
 
 
-def test_lineage_for_a_connection_that_cannot_be_used_stays_in_the_outbox(tmp_path: Path) -> None:
-    one = Try(tmp_path, sink_problem="connection 'datahub_file' cannot be used: it is not defined")
-    one.job_writes("a_csv_join_agg")
-    report = one.finish()
-    assert (report.pending, report.reason) == (report.proposals, one.sink_problem)
-    assert report.proposals == len(entries(tmp_path)[0].items())
-
-
 def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> None:
     (tmp_path / "outbox").write_text("in the way")
     path = one.job_writes("a_csv_join_agg")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -100,17 +99,6 @@ def test_an_attempt_waits_for_others_for_a_share_of_its_time_unless_it_fails_for
             one.deliver(upserts(2), deadline, spark_succeeded=True)
         assert (report.delivered, report.pending) == (0, 2)
     assert [seconds <= 300 for seconds in waited] == [True, True, False, False, False, False]
-
-
-@pytest.mark.slow
-def test_delivery_waits_for_another_drainer_within_its_time(tmp_path: Path) -> None:
-    sink = Recording()
-    one, report = delivery(tmp_path, sink)
-    lease = Lease.take(LocalStorage(tmp_path), GROUP)
-    assert lease is not None
-    threading.Timer(0.3, lease.__exit__, (None, None, None)).start()
-    one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
-    assert (report.delivered, report.pending, report.outbox_entry) == (2, 0, None)
 
 
 def test_entries_that_another_drainer_delivered_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

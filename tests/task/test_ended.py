@@ -17,7 +17,6 @@ import pytest
 from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
@@ -31,7 +30,6 @@ from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import delivered_lines
 from tests.operators.tries import CORPUS, RUN_ID
-from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, hanging_disk, not_outlasting, wait_until
 from tests.task.attempts import ENDED, FAILED, JOB, PARENT, ROOT, Try, entries, files_below
@@ -154,28 +152,6 @@ def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
     assert io["aspect"]["json"]["inputDatajobs"] == [task_job]
 
 
-@pytest.mark.slow
-def test_rejections_of_gms_are_reported_and_quarantined(tmp_path: Path) -> None:
-    from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
-
-    with (
-        GmsStandIn("token") as gms,
-        RestSink(RestSettings.from_connection(ConnectionParts(gms.url, password="token"))) as sink,
-    ):
-        gms.reject(JOB)
-        one = Try(tmp_path, sink=sink)
-        path = one.job_writes("a_csv_join_agg")
-        report = one.finish()
-        stored = len(gms.stored)
-    (warning,) = (warning for warning in report.warnings if "were rejected" in warning)
-    assert (report.delivered, report.rejected, report.pending) == (stored, 3, 0)
-    assert report.delivered + report.rejected == report.proposals
-    assert warning.startswith("3 proposals were rejected, and kept in the outbox's quarantine: 3 times HTTP 422")
-    assert f"{JOB} was rejected" in warning
-    assert not path.exists()
-    assert len(list((tmp_path / "outbox" / "quarantined").rglob("*.jsonl"))) == 1
-
-
 def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> None:
     one.inject()
     report = one.finish()
@@ -192,14 +168,6 @@ def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: s
     assert str(report.reason).startswith(reason)
     assert report.jobs == []
     assert f"No lineage: {reason}" in report.sentence
-
-
-def test_a_job_that_touches_no_dataset_says_so(one: Try) -> None:
-    one.job_writes("i_no_lineage")
-    report = one.finish()
-    assert report.events == 2
-    assert len(report.jobs) == 1
-    assert report.reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
 
 
 def test_a_query_whose_table_openlineage_does_not_name_is_the_reason(one: Try) -> None:

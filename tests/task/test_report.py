@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.cases import cases
 
@@ -33,16 +31,6 @@ def test_databases_can_store_the_report() -> None:
 @cases("task")
 def test_the_report_is_one_line_with_its_counts_and_reason(fields: dict[str, object], sentence: str) -> None:
     assert report(**fields).sentence == sentence
-
-
-@pytest.mark.parametrize(("inputs", "outputs", "expected"), [([], [], False), (["a"], [], True), ([], ["a"], True)])
-def test_a_report_has_lineage_if_it_names_a_dataset(inputs: list[str], outputs: list[str], expected: bool) -> None:
-    assert report(inputs=inputs, outputs=outputs).has_lineage is expected
-
-
-@pytest.mark.parametrize(("pending", "expected"), [(0, True), (1, False)])
-def test_a_report_is_complete_if_nothing_is_pending(pending: int, expected: bool) -> None:
-    assert report(pending=pending, rejected=3).is_complete is expected
 
 
 def test_the_report_in_xcom_is_json_with_every_field() -> None:

@@ -445,14 +445,6 @@ def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog:
     assert len(cut) < 10_100
 
 
-def test_proposals_are_not_logged_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = Try(tmp_path)
-    one.job_writes(CASE)
-    with caplog.at_level(logging.INFO):
-        one.finish()
-    assert "Proposal: " not in caplog.text
-
-
 # -- what it costs
 
 
