@@ -1,7 +1,5 @@
 """Airflow asset events for the datasets that a Spark job wrote, by its lineage.
 
-Its tests are in ``tests/operators/test_assets.py``.
-
 Tests: ``tests/operators/test_assets.py``.
 """
 

@@ -1,7 +1,5 @@
 """Outbox and result folders: on a disk, or in an object store behind an Airflow connection.
 
-Its tests are in ``tests/hooks/test_outbox.py`` and ``test_result_folder.py``.
-
 Tests: ``tests/hooks/test_outbox.py`` and ``tests/hooks/test_object_store.py``.
 """
 

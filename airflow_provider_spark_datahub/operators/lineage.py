@@ -1,7 +1,5 @@
 """Operators whose Spark jobs have lineage, whichever operator starts them, and launchers of one job.
 
-Its tests are those of its subclasses: ``tests/operators/test_spark_submit.py``, ``test_resumable_submit.py`` ....
-
 Tests: ``tests/operators/test_spark_submit.py``.
 """
 

@@ -1,7 +1,5 @@
 """A drop-in ``SparkKubernetesOperator`` whose application's lineage is in DataHub when the task ends.
 
-Its tests are in ``tests/operators/test_remote_spark.py``.
-
 Tests: ``tests/operators/test_remote_spark.py``.
 """
 

@@ -2,8 +2,6 @@
 
 Everything that needs Airflow is here; :mod:`airflow_provider_spark_datahub.task` does the work.
 
-Its tests are in ``tests/operators/test_outcomes.py``, ``test_siblings.py`` and ``test_lineage_on_failure.py``.
-
 Tests: ``tests/operators/test_outcomes.py``.
 """
 

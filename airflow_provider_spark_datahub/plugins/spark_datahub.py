@@ -1,7 +1,5 @@
 """Airflow plugin: the listener of DAG runs, and the page *Spark lineage* in Airflow's UI.
 
-Its tests are in ``tests/test_provider.py`` and ``tests/plugins/test_lineage_page.py``.
-
 Tests: ``tests/plugins/test_dag_run_listener.py``.
 """
 

@@ -1,8 +1,6 @@
 """What the earlier attempts of a task run left in the outbox, and what an attempt leaves to later ones.
 
-Its tests are in ``tests/task/test_attempt_delivery.py`` and ``tests/operators/test_orphans.py``.
-
-Tests: ``tests/task/test_attempt_delivery.py``.
+Tests: ``tests/task/test_attempt_delivery.py`` and ``tests/operators/test_orphans.py``.
 """
 
 from __future__ import annotations

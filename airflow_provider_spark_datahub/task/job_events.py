@@ -1,7 +1,5 @@
 """Conversion of one job's events to proposals, while the job runs and when it has ended.
 
-Its tests are in ``tests/task/test_running.py``, ``test_ended.py`` and ``test_kept_events.py``.
-
 Tests: ``tests/task/test_kept_events.py`` and ``tests/task/test_running.py``.
 """
 

@@ -1,7 +1,5 @@
 """A submitted job: the place of its events, and its record in the outbox, from which a killed attempt is recovered.
 
-Its tests are in ``tests/task/test_ended.py`` and ``test_recovery.py``.
-
 Tests: ``tests/task/test_recovery.py``.
 """
 
