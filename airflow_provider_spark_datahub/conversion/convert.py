@@ -14,7 +14,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, UNCOUNTED, Diagnostics
-from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, RunEvent
+from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, EventReader, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
@@ -126,6 +126,7 @@ class Converter:
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
+        self._reader = EventReader()
         self._fold = Fold(settings)
         self._jobs: list[JobLineage] = []
         self._sessions: HiveSessions | None = None
@@ -158,7 +159,7 @@ class Converter:
         :returns: the reason if the event cannot be converted.
         """
         try:
-            parsed = RunEvent.parse(event)
+            parsed = self._reader.read(event)
             if self._settings.coalesce_jobs:
                 self._fold.add(parsed)
             else:

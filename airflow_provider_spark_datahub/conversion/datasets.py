@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -29,7 +28,7 @@ FALLBACK_PLATFORM = "hdfs"
 """Platform of paths whose scheme is missing or unknown."""
 _FILE_PLATFORMS = frozenset({*_PATH_PLATFORMS.values(), FALLBACK_PLATFORM})
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
-_REMEMBERED, _MOST_NAMES = 4096, 128 * 1024
+_MOST_NAMES = 128 * 1024
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 
@@ -181,7 +180,7 @@ class DatasetNamer:
     """
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
-        self._plain_name = _plain_names(settings).name
+        self._plain_name = _PlainNames(settings).name
         self._others = settings.dataset_urns
         # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
@@ -254,9 +253,9 @@ class _PlainNames:
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._partition = settings.partition_pattern
-        self.name = lru_cache(maxsize=_REMEMBERED)(self._name)
 
-    def _name(self, dataset: DatasetId) -> DatasetName | None:
+    def name(self, dataset: DatasetId) -> DatasetName | None:
+        """Return the name of a dataset; ``None`` if its namespace names no platform."""
         namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
@@ -337,9 +336,6 @@ def _unquoted(part: re.Match[str]) -> str:
     """Return a quoted part of a table's name as OpenLineage's inputs have it, without quotes."""
     text = part[0]
     return text[1:-1].replace(text[-1] * 2, text[-1])
-
-
-_plain_names = lru_cache(maxsize=4)(_PlainNames)
 
 
 def _join(namespace: str, name: str) -> str:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -55,8 +55,8 @@ class DatasetId(NamedTuple):
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Facets of a run, a job or a dataset, which are redacted and decoded when a rule asks for them.
 
-    :param facets: JSON texts by the facets' names. Equal texts of events are the same object.
-    :param made: results by rule, see :meth:`once`.
+    :param facets: JSON texts by the facets' names.
+    :param made: decoded facets by name, and results by rule: see :meth:`once`.
     """
 
     facets: Mapping[str, Raw] = {}
@@ -74,22 +74,16 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return the facet, decoded; empty if it is missing or not a JSON object."""
         if name not in self.facets:
             return _NO_OBJECT
-        text = bytes(self.facets[name])
-        return _object_often(text) if len(text) <= _OFTEN_DECODED_BYTES else as_object(self.text(name))
+        decoded: JsonObject | None = self.made.get(name)
+        if decoded is None:
+            decoded = self.made[name] = _decoded(self.text(name))
+        return decoded
 
     def text(self, name: str) -> bytes:
         """Return the facet for :func:`as_object` to decode later, without the whole event; empty if it is missing."""
         if name not in self.facets:
             return b""
-        text = bytes(self.facets[name])
-        if len(text) <= _OFTEN_DECODED_BYTES:
-            return _clean_often(text)
-        # None says that the text has no secrets: it is not kept twice.
-        clean: bytes | None = self.made.get(name, b"")
-        if clean == b"":
-            clean = json_without_secrets(text)
-            self.made[name] = clean if clean is not text else None
-        return clean or text
+        return json_without_secrets(bytes(self.facets[name]))
 
     def once(self, rule: Callable[[Facets], _T]) -> _T:
         """Return the result of a rule, a function of the facets alone, and compute it only once."""
@@ -173,16 +167,10 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         :param event: its JSON text in UTF-8, or the decoded JSON object.
         :raises EventError: if it is not a run event, or has no run id or no job name.
         """
-        if isinstance(event, bytes | bytearray):
-            try:
-                return _of_text(event)
-            except NOT_DECODABLE:
-                # A null or a wrong type must cost only the value itself: read without expecting types.
-                event = _decoded_whole(event)
-        return _of_object(event)
+        return EventReader().read(event)
 
     def has_datasets_of(self, other: RunEvent) -> bool:
-        """Return whether both events came as text and end with the same job, inputs and outputs."""
+        """Return whether one reader read both events, and they end with the same job, inputs and outputs."""
         return self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
 
     @property
@@ -260,8 +248,7 @@ def as_object(value: object) -> JsonObject:
     if type(value) is dict:
         return value
     if type(value) is Raw or type(value) is bytes:
-        text = bytes(value)
-        return _decoded_often(text) if len(text) <= _OFTEN_DECODED_BYTES else _decoded(text)
+        return _decoded(bytes(value))
     return value if isinstance(value, dict) else _NO_OBJECT
 
 
@@ -271,13 +258,6 @@ def _decoded(text: bytes) -> JsonObject:
     except EventError:
         return _NO_OBJECT
     return value if type(value) is dict else _NO_OBJECT
-
-
-# An application repeats its small facets, byte by byte, in every event. Decoded objects are never changed.
-_OFTEN_DECODED_BYTES = 2048
-_decoded_often = lru_cache(maxsize=1024)(_decoded)
-_clean_often = lru_cache(maxsize=1024)(json_without_secrets)
-_object_often = lru_cache(maxsize=1024)(lambda text: _decoded(json_without_secrets(text)))
 
 
 def as_objects(value: object) -> Iterator[JsonObject]:
@@ -325,59 +305,82 @@ _decode_job = msgspec.json.Decoder(_WireJob).decode
 _decode_facets = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_datasets = msgspec.json.Decoder(list[_WireDataset]).decode
 
-_LONG_BYTES = 16 * 1024
-_REMEMBERED_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 4 * 1024 * 1024
 
 
-def _read_once(read: Callable[[bytes], _T]) -> Callable[[Raw | bytes], _T]:
-    """Make a reader remember its last results, because the events of a run repeat their parts byte by byte."""
-    read_short, read_long = lru_cache(maxsize=512)(read), lru_cache(maxsize=8)(read)
-    last: tuple[bytes, _T] | None = None
+class _Parts(Generic[_T]):
+    """Reader of parts of events. It keeps what it has read of the last megabytes of texts."""
 
-    def read_again(part: Raw | bytes) -> _T:
-        nonlocal last
-        text, before = bytes(part), last  # read once: another thread may replace it
-        if len(text) > _REMEMBERED_BYTES:
-            return read(text)
-        # Comparing a text with the previous event's text is much faster than hashing it.
-        if before is not None and text == before[0]:
-            return before[1]
-        result = read_short(text) if len(text) <= _LONG_BYTES else read_long(text)
-        last = text, result
+    def __init__(self, read: Callable[[bytes], _T]) -> None:
+        self._read = read
+        self._results: dict[bytes, _T] = {}
+        self._bytes = 0
+
+    def read(self, part: Raw | bytes) -> _T:
+        """Return what a text says."""
+        text = bytes(part)
+        result = self._results.get(text)
+        if result is None:
+            result = self._read(text)
+            self._bytes += len(text)
+            if self._bytes > _MOST_BYTES:
+                self._results.clear()
+                self._bytes = len(text)
+            self._results[text] = result
         return result
 
-    return read_again
+
+class EventReader:
+    """Reader of the events of one conversion, which repeat their parts byte by byte: it reads each of them once."""
+
+    def __init__(self) -> None:
+        self._facets = _Parts(_facets)
+        self._uses = _Parts(_facets_of_use)
+        self._job = _Parts(_job)
+        self._datasets = _Parts(partial(_datasets, self._facets, self._uses))
+
+    def read(self, event: object) -> RunEvent:
+        """Read one event, as :meth:`RunEvent.parse` does."""
+        if isinstance(event, bytes | bytearray):
+            try:
+                return self._of_text(event)
+            except NOT_DECODABLE:
+                # A null or a wrong type must cost only the value itself: read without expecting types.
+                event = _decoded_whole(event)
+        return _of_object(event)
+
+    def _of_text(self, text: bytes | bytearray) -> RunEvent:
+        wire = _decode_event(text)
+        run = wire.run.run_id, self._facets.read(wire.run.facets)
+        job, inputs, outputs = self._job.read(wire.job), *map(self._datasets.read, (wire.inputs, wire.outputs))
+        return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
 
 
-@_read_once
 def _facets(text: bytes) -> Facets:
     return Facets(_decode_facets(text) or {})
 
 
-@_read_once
 def _facets_of_use(text: bytes) -> Facets:
     """Read the facets of a dataset's use, which are mostly the same for all datasets, unlike its own facets."""
     try:
-        return Facets(_decode_facets(text) or {})
+        return _facets(text)
     except NOT_DECODABLE:
         return Facets.of(as_object(text))
 
 
-@_read_once
 def _job(text: bytes) -> _Job:
     job = _decode_job(text)
     facets = Facets(job.facets)
     return _Job(redact_text(job.name), redact_text(job.namespace), facets, _job_texts(facets))
 
 
-@_read_once
-def _datasets(text: bytes) -> tuple[EventDataset, ...]:
+def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tuple[EventDataset, ...]:
     return tuple(
         EventDataset(
             dataset_id(wire.namespace, wire.name),
-            _facets(wire.facets),
-            _facets_of_use(wire.output_facets),
-            _facets_of_use(wire.input_facets),
+            facets.read(wire.facets),
+            uses.read(wire.output_facets),
+            uses.read(wire.input_facets),
         )
         for wire in in_time(_decode_datasets(text))
         if wire.namespace or wire.name
@@ -388,13 +391,6 @@ def _datasets(text: bytes) -> tuple[EventDataset, ...]:
 def dataset_id(namespace: str, name: str) -> DatasetId:
     """Return the names without secrets, mostly the same object for the same names."""
     return DatasetId(redact_name(namespace), redact_name(name))
-
-
-def _of_text(text: bytes | bytearray) -> RunEvent:
-    wire = _decode_event(text)
-    run = wire.run.run_id, _facets(wire.run.facets)
-    job, inputs, outputs = _job(wire.job), _datasets(wire.inputs), _datasets(wire.outputs)
-    return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
 
 
 def _decoded_whole(text: bytes | bytearray) -> object:

@@ -101,7 +101,6 @@ def test_the_time_is_checked_within_one_event() -> None:
     assert proposed[0] > 3 * many // 1000
     for until in (0, 4):
         # An interrupted conversion leaves nothing behind that a later conversion would take for a result.
-        columns._cached_long_columns.cache_clear()
         with pytest.raises(OutOfTimeError):
             convert(until)
     assert convert(10**6)[0] == many
@@ -203,7 +202,6 @@ def test_events_that_took_too_long_are_left_with_their_position(tmp_path: Path) 
         return Deadline(1.0, lambda: float(next(times, None) is None))
 
     def collected(deadline: Deadline, until: Deadline) -> tuple[JobEvents, Conversion | None]:
-        columns._cached_long_columns.cache_clear()
         events = JobEvents(SubmittedJob(LineageSettings(), path))
         assert events.collect(deadline).events == 2
         lineage = events.lineage_in_time(True, ATTEMPT, until)

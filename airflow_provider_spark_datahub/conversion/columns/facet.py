@@ -8,13 +8,12 @@ Tests: ``tests/conversion/test_columns.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, structs
 
-from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
     NOT_DECODABLE,
     DatasetId,
@@ -25,7 +24,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_objects,
     as_text,
     dataset_id,
-    encoded_json,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
@@ -58,13 +56,6 @@ class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
     confidence: float = 0.5
 
 
-class _Texts(NamedTuple):
-    """Facets of an output with its column lineage, as compressed texts."""
-
-    lineage: bytes
-    schema: bytes
-
-
 MAX_READ_PAIRS = 250_000
 """Most column pairs that are read from one facet: more do not fit into an aspect of 16,000,000 characters."""
 
@@ -76,23 +67,21 @@ class _Content(NamedTuple):
 
 
 class DatasetColumns:
-    """Column lineage of one output of one query, kept as text until it is needed.
+    """Column lineage of one output of one query. Equal texts of facets that a reader has read once are equal."""
 
-    It is compared by identity; :meth:`Fold.add` keeps one object for equal texts.
-    """
+    def __init__(self, content: _Content, sql: str) -> None:
+        self._content, self._sql = content, sql
 
-    def __init__(self, texts: _Texts, sql: str, *, with_indirect: bool = True) -> None:
-        self._texts, self._with_indirect = texts, with_indirect
-        self.sql = redact_text(sql.strip())
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DatasetColumns) and self._content is other._content and self._sql == other._sql
+
+    def __hash__(self) -> int:
+        return hash((id(self._content), self._sql))
 
     @cached_property
-    def _content(self) -> _Content:
-        return _read(*map(decompressed, self._texts), with_indirect=self._with_indirect)
-
-    @property
-    def key(self) -> tuple[bytes, bytes, str]:
-        """Key that is equal for equal column lineage of facets."""
-        return (*self._texts, self.sql)
+    def sql(self) -> str:
+        """The query's statement, without secrets."""
+        return redact_text(self._sql.strip())
 
     @property
     def edges(self) -> tuple[ColumnEdge, ...]:
@@ -126,22 +115,19 @@ class DatasetColumns:
 
         :param with_indirect: keep inputs that give no value: they only filter, join, group or sort.
         """
-        facets, texts = output.facets, None
-        if "columnLineage" in facets:
-            texts = facets.once(_texts)
-        elif _LINEAGE in facets:
-            texts = facets.once(_texts_of_lineage)
-        if texts is None and _LINEAGE in job_facets:
-            texts = _texts_of_lineage(_facets_of_output(job_facets, output))
-        if texts is None:
-            return None
-        cached = _cached_columns if len(texts.lineage) <= _SHORT_BYTES else _cached_long_columns
-        return cached(texts, sql, with_indirect)
+        content, read = None, _content if with_indirect else _direct_content
+        if "columnLineage" in output.facets:
+            content = output.facets.once(read)
+        elif _LINEAGE in output.facets:
+            content = read(_as_column_lineage(output.facets))
+        if content is None and _LINEAGE in job_facets:
+            content = read(_as_column_lineage(_facets_of_output(job_facets, output)))
+        return DatasetColumns(content, sql) if content is not None else None
 
     @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
         """Return column lineage that comes from no facet."""
-        return cls(_Texts(b"", b""), sql).with_edges(edges)
+        return cls(_Content((), ()), sql).with_edges(edges)
 
     def with_edges(self, edges: Sequence[ColumnEdge]) -> DatasetColumns:
         """Return a copy with more edges."""
@@ -199,12 +185,10 @@ class DatasetColumns:
 
     def without_sql(self) -> DatasetColumns:
         """Return a copy without the statement."""
-        return self._copy(self.edges, self.inputs, "")
+        return DatasetColumns(self._content, "")
 
     def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
-        other = DatasetColumns(self._texts, sql)
-        other._content = _Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out)
-        return other
+        return DatasetColumns(_Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql)
 
 
 def _is_direct(edge: ColumnEdge) -> bool:
@@ -219,17 +203,15 @@ def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
     return Facets()
 
 
-def _texts_of_lineage(facets: Facets) -> _Texts | None:
-    return _compressed(encoded_json(_as_column_lineage(facets[_LINEAGE])), facets.text("schema"))
-
-
-def _as_column_lineage(facet: JsonObject) -> dict[str, Any]:
-    """Return the ``columnLineage`` facet that is equal to a ``lineage`` facet."""
+def _as_column_lineage(facets: Facets) -> Facets:
+    """Return facets with the ``columnLineage`` facet that is equal to their ``lineage`` facet."""
+    facet = facets[_LINEAGE]
     fields = {
         name: {"inputFields": _dataset_inputs(as_object(field))}
         for name, field in as_object(facet.get("fields")).items()
     }
-    return {"fields": fields, "dataset": _dataset_inputs(facet)}
+    equal = {"fields": fields, "dataset": _dataset_inputs(facet)}
+    return Facets.of({"columnLineage": equal, "schema": facets["schema"]})
 
 
 def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
@@ -237,43 +219,17 @@ def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
     return [item for item in as_objects(entry.get("inputs")) if item.get("type", "DATASET") == "DATASET"]
 
 
-@lru_cache(maxsize=16)
-def _cached_long_columns(texts: _Texts, sql: str, with_indirect: bool) -> DatasetColumns:
-    """Share one object: the events of a query repeat its column lineage, which may be hundreds of kilobytes."""
-    return DatasetColumns(texts, sql, with_indirect=with_indirect)
+def _content(facets: Facets) -> _Content | None:
+    """Return the column lineage in the facets of an output; ``None`` if it names neither columns nor inputs."""
+    content = _read(facets.text("columnLineage"), facets.text("schema"))
+    return content if any(content) else None
 
 
-# Short column lineage is cached for longer, since the job's next run repeats it.
-_SHORT_BYTES = 4 * 1024
-_cached_columns = lru_cache(maxsize=256)(_cached_long_columns.__wrapped__)
-
-
-def _texts(facets: Facets) -> _Texts | None:
-    return _compressed(facets.text("columnLineage"), facets.text("schema"))
-
-
-def _compressed(lineage: bytes, schema: bytes) -> _Texts | None:
-    """Return the texts to keep; ``None`` if they name neither columns nor inputs."""
-    if not _names_columns(lineage) and not any(_read(lineage, schema)):
+def _direct_content(facets: Facets) -> _Content | None:
+    """Return the same without inputs that give no value: they only filter, join, group or sort."""
+    if facets.once(_content) is None:
         return None
-    return _Texts(compressed(lineage), compressed(schema))
-
-
-class _Shape(msgspec.Struct, gc=False):
-    fields: dict[str, Raw] = {}
-
-
-_decode_shape = msgspec.json.Decoder(_Shape).decode
-
-
-def _names_columns(lineage: bytes) -> bool:
-    """Return whether the facet certainly names output columns; this does not decode it."""
-    if not lineage.isascii() or b"\\u" in lineage:
-        return False
-    try:
-        return any(_decode_shape(lineage).fields)
-    except (msgspec.MsgspecError, RecursionError):
-        return False
+    return _read(facets.text("columnLineage"), facets.text("schema"), with_indirect=False)
 
 
 class _Transformation(msgspec.Struct, gc=False):

@@ -6,7 +6,6 @@ Tests: ``tests/conversion/test_columns.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -186,9 +185,13 @@ _Query = tuple[str, DatasetColumns, _Names]
 def _union(queries: Sequence[_Query], longest: int) -> _Union:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     of_outputs: dict[str, list[_Group]] = {}
+    # Outputs of an application often have the same columns.
+    sources: dict[tuple[DatasetColumns, _Names], list[_Source]] = {}
     left_out = 0
     for output, columns, names in in_time(queries):
-        groups, missing = _groups(output, columns, names, longest)
+        if (columns, names) not in sources:
+            sources[columns, names] = _sources(columns, names)
+        groups, missing = _groups(output, columns, sources[columns, names], longest)
         of_outputs.setdefault(output, []).extend(groups)
         left_out += missing
     distinct = list(chain.from_iterable(map(_distinct, in_time(of_outputs.values()))))
@@ -210,13 +213,11 @@ def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
             yield structs.replace(group, downstreams=tuple(new))
 
 
-def _groups(output: str, columns: DatasetColumns, names: _Names, longest: int) -> tuple[list[_Group], int]:
+def _groups(output: str, columns: DatasetColumns, sources: Sequence[_Source], longest: int) -> tuple[list[_Group], int]:
     """Return the lineages of one output of a query, and how many pairs of columns are left out."""
     groups: list[_Group] = []
     left_out = columns.left_out
     urn_of: dict[str, str] = {}
-    # Outputs of an application often have the same columns, and so do those of the job's next run.
-    sources = (_few_sources if len(columns.edges) <= _FEW_EDGES else _many_sources)(columns, names)
     for edge, source in zip(in_time(columns.edges), sources, strict=True):
         pairs = len(edge.upstreams) * len(edge.downstreams)
         if len(edge.downstreams) > 1 and pairs * _SHORTEST_COLUMN_URN > longest:
@@ -244,11 +245,6 @@ def _sources(columns: DatasetColumns, names: _Names) -> list[_Source]:
         transform = transforms.setdefault(text, text)
         sources.append(_Source(tuple(upstreams), transform, edge.confidence))
     return sources
-
-
-# Fewer long column lineages are cached, since they take memory.
-_FEW_EDGES = 32
-_few_sources, _many_sources = lru_cache(maxsize=256)(_sources), lru_cache(maxsize=16)(_sources)
 
 
 def _first_that_fit(union: _Union, longest: int) -> _Union:

@@ -396,9 +396,8 @@ class Fold:
         self._runs: dict[str, RunState] = {}
         self._count = 0
         self._last: tuple[RunState | None, RunEvent | None] = (None, None)
-        # Equal texts and equal column lineages are kept once.
+        # Equal texts are kept once.
         self._texts: dict[bytes, bytes] = {}
-        self._columns: dict[tuple[bytes, bytes, str], DatasetColumns] = {}
         self.symlinks = symlinks if symlinks is not None else Symlinks()
 
     def add(self, event: RunEvent) -> RunState:
@@ -450,8 +449,7 @@ class Fold:
             state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
             run.worked = run.worked or "outputStatistics" in written.facets
             columns = self._read_columns(dataset, event.job.facets, run.sql) if self._read_columns else None
-            if columns is not None and columns is not state.columns:
-                state.columns = self._columns.setdefault(columns.key, columns)
+            state.columns = columns or state.columns
             state.partitions = written.once(read_partitions) or state.partitions
             statistics = written.once(OutputStatistics.read)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
@@ -492,7 +490,7 @@ class Fold:
         """Forget runs that expect no more events."""
         for run in runs:
             del self._runs[run.run_id]
-        self._texts, self._columns, self._last = {}, {}, (None, None)
+        self._texts, self._last = {}, (None, None)
 
     def applications(self) -> list[Application]:
         """Return the applications in the order of their first events."""
@@ -504,7 +502,7 @@ class Fold:
     def take_applications(self) -> list[Application]:
         """Return the applications and empty the fold, so that the caller can free each one."""
         taken = self.applications()
-        self._runs, self._texts, self._columns, self._last = {}, {}, {}, (None, None)
+        self._runs, self._texts, self._last = {}, {}, (None, None)
         return taken
 
     def _application_of(self, run: RunState) -> str:

@@ -351,6 +351,8 @@ class _Edges:
         self._schemas = settings.datasets
         self._with_descriptions = "documentation" in settings.dataset_details
         self._fields = 0
+        # Datasets of an application often have the same schema.
+        self._aspects: dict[tuple[bytes, str], dict[str, Any] | None] = {}
         self._namer = namer
         self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = [
@@ -577,8 +579,10 @@ class _Edges:
         if self._fields >= MOST_FIELDS:
             self._limit.count(SCHEMAS_LEFT_OUT)
             return
-        platform = urns.platform_urn(dataset.name.platform)
-        schema = schema_metadata(facet, platform, with_descriptions=self._with_descriptions)
+        key = facet, urns.platform_urn(dataset.name.platform)
+        if key not in self._aspects:
+            self._aspects[key] = schema_metadata(*key, with_descriptions=self._with_descriptions)
+        schema = self._aspects[key]
         if schema is not None:
             self._fields += len(schema["fields"])
             dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
