@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-NumberedItem = tuple[int, Any]
+NumberedItem = tuple[int, Proposal]
 """Item with its position in the delivery, so that two equal items stay two."""
 
 

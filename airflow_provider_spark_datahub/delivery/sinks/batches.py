@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -35,8 +35,8 @@ def json_array(proposals: Iterable[Proposal]) -> bytes:
 class BatchClient(Protocol):
     """Client of one delivery, which begins nothing after its deadline."""
 
-    def post(self, items: Sequence[Any], /) -> bool | Failure:
-        """Send items once; return True if they are stored, False if they are only accepted, or the failure."""
+    def post(self, proposals: Sequence[Proposal], /) -> bool | Failure:
+        """Send proposals once; return True if they are stored, False if they are only accepted, or the failure."""
 
     def close(self) -> None:
         """Close the connections."""

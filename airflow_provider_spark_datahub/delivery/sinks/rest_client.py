@@ -24,8 +24,6 @@ endpoints.
 
 Each request is one attempt, and its answer is read within the deadline and a size. This module imports requests; import
 it only when something is about to be sent.
-
-Tests: ``tests/delivery/test_rest.py``.
 """
 
 from __future__ import annotations
