@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset, PlanDatasets, unclear_paths
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node
 from tests.cases import cases
 from tests.conversion.recordings import recorded
-
-CSV = PlanDataset("file:/lake/raw/orders.csv")
 
 
 def node(head: str, *lines: str) -> str:
@@ -26,37 +22,22 @@ def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationComm
     return node(command, "Input: []", f"Arguments: {arguments}")
 
 
+def datasets(listed: list[list[str]]) -> tuple[PlanDataset, ...]:
+    """Return datasets from their paths and tables."""
+    return tuple(PlanDataset(path, table) for path, table in listed)
+
+
 def recorded_plans(recording: str, root: int) -> PlanDatasets:
     """Yield the datasets that the plans of each execution and its parts name."""
     starts = [json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line]
     return PlanDatasets.of(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
 
 
-# By hand from the jobs: what each execution's statement reads and writes.
-@pytest.mark.parametrize(
-    ("recording", "root", "sources", "sinks"),
-    [
-        ("drop_rename-4.3.0", 8, [CSV], [PlanDataset("file:/lake/warehouse/swap.db/orders_new", "swap.orders_new")]),
-        ("delta_merge-4.0.5", 5, [CSV], [PlanDataset("", "gold.orders")]),
-        (
-            "iceberg_hadoop-3.5.9",
-            8,
-            [PlanDataset("", "ice.sales.orders"), CSV],
-            [PlanDataset("", "ice.sales.orders")],
-        ),
-        ("iceberg_hadoop-4.0.5", 6, [CSV], [PlanDataset("", "sales.orders")]),
-        (
-            "udf_union-3.5.9",  # From a cached relation.
-            3,
-            [CSV, PlanDataset("file:/lake/raw/old_orders")],
-            [PlanDataset("file:/lake/out/union/spread")],
-        ),
-    ],
-)
+@cases("plan_datasets")
 def test_plans_of_real_executions_name_their_datasets(
-    recording: str, root: int, sources: list[PlanDataset], sinks: list[PlanDataset]
+    recording: str, root: int, sources: list[list[str]], sinks: list[list[str]]
 ) -> None:
-    assert recorded_plans(recording, root) == PlanDatasets(tuple(sources), tuple(sinks))
+    assert recorded_plans(recording, root) == PlanDatasets(datasets(sources), datasets(sinks))
 
 
 def test_file_scans_name_their_paths() -> None:
@@ -80,35 +61,9 @@ def test_abbreviated_and_unclear_names_are_left_out(paths: str, known: list[str]
     assert [one.path for one in found.sources] == known
 
 
-@pytest.mark.parametrize(
-    ("nodes", "sinks"),
-    [
-        ([write("s3://b/out, false, Parquet, [path=s3://b/out], Append, [a]")], [PlanDataset("s3://b/out")]),
-        (
-            [write("file:/w/t, false, Parquet, [x=1], Append, `spark_catalog`.`db`.`t`, Index(file:/w/t), [a]")],
-            [PlanDataset("file:/w/t", "db.t")],
-        ),
-        ([write("`spark_catalog`.`db`.`t`, Overwrite, [a]", "CreateDataSourceTableAsSelectCommand")],
-         [PlanDataset("", "db.t")]),
-        ([write("[Database: db, TableName: t]", "CreateHiveTableAsSelectCommand")], [PlanDataset("", "db.t")]),
-        ([write("org.apache.spark.sql.delta.sources.DeltaDataSource@1, [mode=x, path=/d/t], Append",
-                "SaveIntoDataSourceCommand")], [PlanDataset("/d/t")]),
-        ([write("org.apache.spark.sql.jdbc.Provider@1, [url=*********(redacted), dbtable=t], Append",
-                "SaveIntoDataSourceCommand")], []),
-        ([write("SubqueryAlias s, SubqueryAlias t, Delta[version=3, file:/d/t], (a = b)", "MergeIntoCommand")],
-         [PlanDataset("file:/d/t")]),
-        ([write("IcebergWrite(table=ice.db.t, format=PARQUET)", "ReplaceData")], [PlanDataset("", "ice.db.t")]),
-        ([write("a.b.Catalog@1f, db.t, Relation [a#1] csv", "AtomicCreateTableAsSelect")], [PlanDataset("", "db.t")]),
-        # A table of Delta's that is a path.
-        ([write("org.apache.spark.sql.delta.catalog.DeltaCatalog@1f, delta.`/d/t`, Project [a#1 AS b#2], TableSpec()",
-                "AtomicCreateTableAsSelect")], [PlanDataset("/d/t")]),
-        ([write("DeltaTableV2(org.apache.spark.sql.SparkSession@3b,/d/t,None,None,None,Map()), Project [a#1 AS b#2]",
-                "AppendDataExecV1")], [PlanDataset("/d/t")]),
-        ([write("`spark_catalog`.`db`.`t`, [a]", "AlterTableAddColumnsCommand")], []),
-    ],
-)  # fmt: skip
-def test_sinks_are_read_from_commands(nodes: list[str], sinks: list[PlanDataset]) -> None:
-    assert list(plan(*nodes).sinks) == sinks
+@cases("plan_datasets")
+def test_sinks_are_read_from_commands(command: str, arguments: str, sinks: list[list[str]]) -> None:
+    assert plan(write(arguments, command)).sinks == datasets(sinks)
 
 
 def test_a_ctas_has_the_name_of_its_command_and_the_path_of_its_write() -> None:

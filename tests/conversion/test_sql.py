@@ -222,19 +222,7 @@ def test_without_sqlglot_the_report_says_what_is_missing(monkeypatch: pytest.Mon
     ]
 
 
-@pytest.mark.parametrize(
-    ("sql", "fields", "imported"),
-    [
-        (INSERT, ("a", "b"), True),
-        (INSERT, ("a",), False),
-        ("SELECT a, b FROM db.source", ("a", "b"), False),
-        ("INSERT INTO db.out VALUES (1, 2)", ("a", "b"), False),
-        ("INSERT INTO db.out SELECT a, 'from /* x' FROM a_view v", ("a", "b"), False),
-        ("INSERT INTO db.out SELECT a, b FROM hive.db.source JOIN v ON a = v.c", ("a", "b"), False),
-        ("INSERT INTO db.out SELECT a, ' join v ' || b FROM db.source", ("a", "b"), True),
-        ("INSERT INTO db.out WITH v AS (SELECT * FROM db.source) SELECT a, b FROM v", ("a", "b"), True),
-    ],
-)
+@cases("sql")
 def test_sqlglot_is_imported_if_a_statement_may_add_columns(sql: str, fields: tuple[str, ...], imported: bool) -> None:
     known = column_lineage({"a": [column("/w/db.source", "a", "DIRECT:IDENTITY")]})
     events = statement(sql, hive("db.source", "a", "b"), output=hive("db.out", *fields, columnLineage=known))

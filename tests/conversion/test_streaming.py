@@ -225,21 +225,13 @@ def test_query_started_twice_is_one_job_with_two_runs() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("logged", "ending", "result"),
-    [
-        ([query_terminated()], Ending(succeeded=False), "SUCCESS"),
-        ([query_terminated("boom")], Ending(succeeded=True), "FAILURE"),
-        ([app_ended()], Ending(succeeded=True), "SUCCESS"),
-        ([app_ended()], Ending(), "SUCCESS"),
-        ([], Ending(succeeded=False), "FAILURE"),
-        ([], Ending(), "FAILURE"),
-        ([], Ending(final=False), None),
-    ],
-)
-def test_the_result_of_a_query_comes_from_the_log(logged: list[Json], ending: Ending, result: str | None) -> None:
-    log = [app_started(), query_started(), query_progressed(), *logged]
-    job = query_job(log, [micro_batch()], ending=ending)
+@cases("streaming")
+def test_the_result_of_a_query_comes_from_the_log(
+    exception: str | None, app_ends: bool, ending: Json, result: str | None
+) -> None:
+    logged = [] if exception is None else [query_terminated(exception or None)]
+    log = [app_started(), query_started(), query_progressed(), *logged, *([app_ended()] if app_ends else [])]
+    job = query_job(log, [micro_batch()], ending=Ending(**ending))
     assert (job.run.result and job.run.result.type) == result
 
 

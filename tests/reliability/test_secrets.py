@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
+from tests.cases import tables
 from tests.cli.commands import run as command
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, query_progressed, query_started
 from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
@@ -36,72 +37,14 @@ CONF = {
     "spark.my.vault": secret("own-pattern"),
     "spark.redaction.regex": "(?i)vault",
 }
-
-
-NAMES = [
-    "fs.azure.account.key.shop.dfs.core.windows.net",
-    "fs.azure.sas.lake.shop",
-    "fs.s3a.encryption.key",
-    "pwd",
-    "passwd",
-    "fs.s3a.server-side-encryption.key",
-    "fs.gs.auth.service.account.private.key",
-    "private_key",
-    "pem_private_key",
-    "passphrase",
-    "transport.auth.apiKey",
-    "transport.headers.Authorization",
-    "X-Amz-Signature",
-    "api_key",
-    "AZURE_KEY",
-    "AZURE_STORAGE_KEY",
-    "AccountKey",
-    "SharedAccessKey",
-    "basic.auth.user.info",
-    "sasl.jaas.config",
-    "private_key_passphrase",
-    "sfPassword",
-    "google.cloud.auth.service.account.private.key",
-    "x-api-key",
-]
-"""Names of secrets in properties, options and the environment."""
-TEXTS = [
-    *(f"{name}={{}}" for name in NAMES),
-    *(f"'{name}' = '{{}}'" for name in NAMES),
-    "Map(api_key -> {}, url -> x)",
-    '{{"headers": {{"Authorization": "Bearer {}"}}}}',
-    "transport.headers.Authorization: Bearer {}",
-    "Authorization: Basic {}",
-    "HTTP 401 for Bearer {} at okhttp3.RealCall",
-    "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
-    "CREATE USER etl IDENTIFIED BY '{}'",
-    "CREATE USER etl IDENTIFIED BY {}",
-    "CREATE USER etl IDENTIFIED WITH sha256 BY '{}'",
-    "SET PASSWORD FOR etl IDENTIFIED BY PASSWORD '{}'",
-    "ALTER USER etl SET PASSWORD TO '{}'",
-    "SELECT * FROM users WHERE password IN ('x', '{}')",
-    "SELECT * FROM users WHERE password NOT IN ('x)', '{}')",
-    "SELECT * FROM users WHERE password <> '{}' AND lower(u.pwd) = '{}'",
-    "SELECT * FROM users WHERE password != '{}' OR passwd LIKE '%{}%'",
-    "Filter (isnotnull(password#12) AND (password#12 = {}))",
-    "CREATE TABLE t USING shop OPTIONS (apiKey '{}')",
-    "CREATE TABLE t USING shop OPTIONS (apiKey = '{}', url 'x')",
-    "SELECT 1 FROM t WHERE api_key = '{}'",
-    "https://shop.blob.core.windows.net/lake/a?sv=2024&se=2026-01-01&sig={}&sp=r",
-    "https://b.s3.amazonaws.com/a?X-Amz-Date=20260101&X-Amz-Signature={}",
-    "https://storage.googleapis.com/b/a?GoogleAccessId=me&Signature={}",
-    "sas_token=?sv=2024&ss=b&sig={}",
-    "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={};EndpointSuffix=core.windows.net",
-    "jdbc:postgresql://etl:{}@db/shop",
-]
-"""Texts with a secret, as statements, documentation, messages and descriptions have them."""
+NAMES, _TEXTS = ([text for (text,) in tables("secrets")[table][1:]] for table in ("names", "texts"))
+TEXTS = [*(f"{name}={{}}" for name in NAMES), *(f"'{name}' = '{{}}'" for name in NAMES), *_TEXTS]
 QUERIES = [text.partition("?")[2] for text in TEXTS if text.startswith("https://")]
 
 
 def texts_at(place: str) -> list[str]:
     """Return all texts, each with its own secret."""
-    plain = (text.replace("{{", "{").replace("}}", "}") for text in TEXTS)
-    return [text.replace("{}", secret(f"{place}-{number}")) for number, text in enumerate(plain)]
+    return [text.replace("{}", secret(f"{place}-{number}")) for number, text in enumerate(TEXTS)]
 
 
 def all_texts(place: str) -> str:
