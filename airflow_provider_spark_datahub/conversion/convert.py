@@ -274,30 +274,30 @@ class Converter:
     def _finished(
         self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
     ) -> Iterator[JobLineage]:
-        diagnostics = self.conversion.diagnostics
-        if diagnostics.rejected_events or self._discarded:
-            ending = replace(ending, events_complete=False)
-        jobs: Iterable[JobLineage] = self._jobs
-        if self._settings.coalesce_jobs:
-            merged = self._merged(applications)
-            if diagnostics.lost_executions or diagnostics.unnamed_sources:
-                ending = replace(ending, events_complete=False)
-            jobs = self._coalesced(merged, ending, log_complete=log_complete)
-        elif ending.succeeded is not None:
-            # The last application has the result of spark-submit (Deviation 13).
-            ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
-            if ends:
-                ends[-1].run.result = RunResult.of(ending.succeeded)
+        jobs = self._ended_jobs(applications, ending, log_complete=log_complete)
+        # Each application is freed when its job has been taken.
         del applications
         for job in jobs:
             if self._sessions is not None:
                 _attach_to_session(job, sessions, self._sessions)
             if self._discarded:
-                # Sums without the discarded queries would be wrong.
-                job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
-                job.diagnostics.gaps = (UNCOUNTED, *job.diagnostics.gaps)
-                job.run.dataset_properties = job.uses.properties(is_whole=False) if job.uses is not None else {}
+                _leave_out_counts(job)
             yield job
+
+    def _ended_jobs(
+        self, applications: list[Application], ending: Ending, *, log_complete: bool
+    ) -> Iterable[JobLineage]:
+        if not self._settings.coalesce_jobs:
+            # The last application has the result of spark-submit (Deviation 13).
+            ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
+            if ends and ending.succeeded is not None:
+                ends[-1].run.result = RunResult.of(ending.succeeded)
+            return self._jobs
+        merged, diagnostics = self._merged(applications), self.conversion.diagnostics
+        missing = (diagnostics.lost_executions, diagnostics.unnamed_sources)
+        if diagnostics.rejected_events or self._discarded or any(missing):
+            ending = replace(ending, events_complete=False)
+        return self._coalesced(merged, ending, log_complete=log_complete)
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:
         """Return the applications with the queries that only Spark's event log shows, without writes that failed."""
@@ -330,6 +330,13 @@ class Converter:
 
 def _hive_sessions(settings: LineageSettings) -> HiveSessions:
     return runs.HiveSessions(_HIVE_SESSION_MS, settings.platform_instance)
+
+
+def _leave_out_counts(job: JobLineage) -> None:
+    """Remove the sums of rows and bytes, which would be wrong without the discarded queries."""
+    job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
+    job.diagnostics.gaps = (UNCOUNTED, *job.diagnostics.gaps)
+    job.run.dataset_properties = job.uses.properties(is_whole=False) if job.uses is not None else {}
 
 
 def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:

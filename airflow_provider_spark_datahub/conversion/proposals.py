@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -96,14 +95,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
             return json_text(self.to_obj())
 
     @classmethod
-    def encoded(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
-        """Return an ``UPSERT`` with its line of JSON, for callers that cache it."""
-        line: bytes | None = None
-        with suppress(UnicodeEncodeError):
-            line = _encode(_Line(entity_type, entity_urn, "UPSERT", aspect_name, {"json": aspect}))
-        return cls(entity_type, entity_urn, aspect_name, aspect, line=line)
-
-    @classmethod
     def of_texts(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
         """Return an ``UPSERT`` as its line alone, which takes less memory.
 
@@ -170,17 +161,15 @@ def json_text(value: Any) -> str:
     return encoded_json(value).decode()
 
 
-@lru_cache(maxsize=2048)
 def status(entity_type: str, urn: str) -> Proposal:
     """Return the aspect that says that an entity is not, or no longer, soft-deleted."""
-    return Proposal.encoded(entity_type, urn, "status", {"removed": False})
+    return Proposal(entity_type, urn, "status", {"removed": False})
 
 
-@lru_cache(maxsize=256)
 def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
     """Return the aspect that names an entity's platform instance."""
     aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
-    return Proposal.encoded(entity_type, urn, "dataPlatformInstance", aspect)
+    return Proposal(entity_type, urn, "dataPlatformInstance", aspect)
 
 
 _OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}

@@ -271,8 +271,7 @@ def test_a_stored_proposal_can_be_read_again(proposal: Proposal) -> None:
 
 @pytest.mark.parametrize("text", ["plain", "größe\n", "half of a pair: \ud83d"])
 def test_many_proposals_are_written_as_lines(text: str) -> None:
-    encoded = Proposal.encoded("dataset", DATASET, "datasetProperties", {"description": text})
-    many = [UPSERT, PATCH, encoded, Proposal("dataset", DATASET, "datasetProperties", {"description": text})]
+    many = [UPSERT, PATCH, Proposal("dataset", DATASET, "datasetProperties", {"description": text})]
     assert json_lines(many).decode() == "".join(f"{proposal.to_json()}\n" for proposal in many)
     assert json_lines([]) == b""
 
@@ -295,13 +294,3 @@ def test_a_stored_proposal_needs_all_its_parts(key: str) -> None:
     del stored[key]
     with pytest.raises(ProposalFormatError, match=key):
         Proposal.from_obj(stored)
-
-
-def test_a_cached_proposal_equals_a_new_one() -> None:
-    remembered = Proposal.encoded("dataset", DATASET, "status", {"removed": False})
-    assert remembered == UPSERT
-    assert {remembered, UPSERT} == {UPSERT}
-    assert remembered.to_json() == UPSERT.to_json()
-    assert remembered != Proposal.encoded("dataset", DATASET, "status", {"removed": True})
-    assert UPSERT != PATCH
-    assert UPSERT.to_obj() != UPSERT

@@ -52,7 +52,7 @@ _NON_MATERIALISING = tuple(
 )
 DROP, RENAME = "DROP", "RENAME"
 REPLACES = "replaces"
-"""Facet of outputs that is not OpenLineage's: by its plan, an overwrite left nothing else."""
+"""Our own output facet: the plan shows a full overwrite."""
 # Roots of plans that write tables of catalogues, as the names of queries spell them.
 _WRITE_NODES = frozenset(
     {
