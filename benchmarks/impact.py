@@ -151,7 +151,7 @@ def replay(
     for number, run in enumerate(runs):
         task, day = run.task, run.day
         given = [handed.get((name, day)) for _, name, _ in task.before]
-        inputs = {state[table].urn: _read(state[table], day, of_day=of_day) for table, of_day in task.inputs.items()}
+        inputs = {state[table].urn: Use(_version(state[table])) for table in task.inputs}
         outputs, written, edges = dict[str, Use](), list[Content](), dict[tuple[str, str], list[tuple[str, str]]]()
         seen = {used: state[used].read(day, of_day=of_day) for used, of_day in task.inputs.items()}
         for table, columns in task.outputs.items() if run.fails != "before" else ():
@@ -182,13 +182,6 @@ def _silent(task: Task, run_id: str) -> SilentTasks:
     return SilentTasks(
         before, task.after, tuple((dag, run_id, step) for dag, _, step in task.before if dag != task.dag)
     )
-
-
-def _read(table: Table, day: str, *, of_day: bool) -> Use:
-    # Of files, the size is the whole table's.
-    is_part = of_day and table.kind == "iceberg"
-    size = sum(size for part, size in table.sizes.items() if not is_part or part == day)
-    return Use(_version(table), scans=((size // 10 if table.kind == "iceberg" else None, size),))
 
 
 def _written(table: Table, run: Run) -> Use:
@@ -236,8 +229,7 @@ def held(records: Iterable[Fingerprint]) -> Iterator[Fingerprint]:
 
 def _text(use: Use) -> str:
     version = {"version": ", ".join(use.versions)} if use.versions else {}
-    scans = {"scans": use.scans} if all(size is not None for _, size in use.scans) else {}
-    return json.dumps({"bytes": use.size, "replaces": use.replaces, **version, **scans})
+    return json.dumps({"bytes": use.size, "replaces": use.replaces, **version})
 
 
 def outcomes(

@@ -19,7 +19,6 @@ from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, 
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
 from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, _Layer
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use, changes_since
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
@@ -34,7 +33,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
 from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
-from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 FLOW = FlowIdentity("spark", "shop", "default")
 CTAS = "shop.execute_create_data_source_table_as_select_command.t"
@@ -92,19 +90,6 @@ def replaced(many: int) -> Callable[[], object]:
     return lambda: outer_runs(
         [*around, *(run(index, job="shop.append.t", outputs=[path("t")]) for index in range(many))]
     )
-
-
-def names_of_each_run(many: int) -> Callable[[], object]:
-    def ended(number: int) -> Fingerprint:
-        letters = [
-            str(number * many + index).translate(str.maketrans("0123456789", "abcdefghij")) for index in range(many)
-        ]
-        outputs = {f"urn:li:dataset:(urn:li:dataPlatform:s3,tmp/{name}/{name},PROD)": Use() for name in letters}
-        return Fingerprint(AttemptKey("shop", str(number), "build", -1, 1), number, number, True, outputs=outputs)
-
-    many *= 10  # the rest takes hundreds of steps a name
-    now, *greens = map(ended, (4, 3, 2, 1))
-    return lambda: changes_since(now, greens)
 
 
 def spread(many: int) -> Callable[[], object]:
@@ -234,7 +219,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(refused, replaced, names_of_each_run, spread, micro_batches, renamed, models, silent_queries),
+    *(refused, replaced, spread, micro_batches, renamed, models, silent_queries),
     *(lost, files_of_plans, listings),
     *(several_tables_of_one_insert, relations_of_databases, sources_of_edges, lost_edges),
 ]

@@ -134,30 +134,6 @@ def test_a_write_of_several_attempts_may_be_older_than_one_that_replaced_it() ->
     assert reached([*records, attempt(6, "a", {ORDERS: of(TWO)}, {OUT: of()})], version=ONE) == ["a.run6?"]
 
 
-def test_the_bytes_of_scans_show_whose_write_they_read() -> None:
-    writes = [attempt(hour, "build", {}, {ORDERS: of(size=size)}) for hour, size in ((0, 700), (1, 800))]
-
-    def reads(hour: float, name: str, *scans: tuple[int | None, int | None]) -> Fingerprint:
-        return attempt(hour, name, {ORDERS: of(scans=scans)}, {OUT: of()})
-
-    readers = [
-        reads(1.2, "during", (None, 800)),
-        reads(2, "replaced", (None, 800)),
-        reads(3, "appended", (None, 1500)),
-        reads(4, "both_parts", (5, 700), (7, 800)),
-        reads(5, "uncounted", (None, 800), (None, None)),
-    ]
-    known = Records([*writes, *readers])
-    first, second = known.writes_of("orders", since_ms=0)
-    found = known.impact([first])
-    assert [one.task_id for one in found.reached] == ["during", "appended", "both_parts", "uncounted"]
-    assert found.others == 1
-    # The size of a table of files may be an old one. That of a scan of Iceberg is not.
-    old = [reads(6, "old", (None, 700)), reads(7, "scan", (5, 700))]
-    known = Records([*writes, *old])
-    assert [one.task_id for one in known.impact([second]).reached] == ["old"]
-
-
 def test_columns_are_followed_and_what_is_not_known_of_them_counts_as_reached() -> None:
     build = attempt(0, "build", {}, {ORDERS: of(ONE)})
     uses = attempt(1, "uses", {ORDERS: of(ONE)}, {OUT: of(TWO)}, "Amount>total id>id")

@@ -6,9 +6,8 @@ import json
 import re
 import sys
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise, takewhile
+from itertools import chain, islice, takewhile
 from operator import eq
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import unquote
@@ -31,7 +30,6 @@ MOST_COMPARED = 10
 _MOST_LINES = 5
 _MOST_COLUMNS, _MOST_PAIRS = 5_000, 20_000
 """Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB long."""
-_MOST_SCANS = 20
 SOME_TASK = "some task"
 _SILENT, _STARTED_BY = "tasks_without_lineage_", "started_by:"
 _VERSIONS = {"processingEngineVersion": "Spark", "openlineageAdapterVersion": "the OpenLineage jar"}
@@ -39,7 +37,7 @@ _PROPERTY_CHARS = 200
 _FACTOR = 2
 """Counts may grow or fall by this factor beyond those of the latest green runs."""
 FEW_GREENS = 3
-"""Green runs between which an input must have been written each time if its silence since is a change."""
+"""Green runs that show what differs in each run."""
 _PART = re.compile(r"[./]")
 _LEAST_FOLDERS = 2
 """Parts of a path before its daily part: the root or the bucket, and the table."""
@@ -55,7 +53,6 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
 
     :param versions: those that it read, or wrote, the last one last; of some reads, it may be unknown.
     :param columns: types by name.
-    :param scans: rows and bytes of each scan that read it; none if there are too many.
     :param start_ms: start of the first write, and :attr:`end_ms` the end of the last one; ``None`` if not known.
     :param replaces: it is a write after which the dataset holds nothing else.
     :param scheme: text in front of a path's name in a path spec; :attr:`instance` is the one in its URN.
@@ -65,7 +62,6 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int | None = None
     size: int | None = None
     columns: dict[str, str] = {}
-    scans: tuple[tuple[int | None, int | None], ...] = ()
     start_ms: _Ms | None = None
     end_ms: _Ms | None = None
     replaces: bool = False
@@ -79,19 +75,18 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
         start_ms = min((ms for ms in starts if ms is not None), default=None)
         ends = (ms for ms in (self.end_ms, other.end_ms) if ms is not None)
         replaces = self.replaces or other.replaces
-        columns, scans = self.columns | other.columns, (*self.scans, *other.scans)
-        places = self.scheme or other.scheme, self.instance or other.instance
-        return Use(versions, rows, size, columns, scans, start_ms, max(ends, default=None), replaces, *places)
+        columns, places = self.columns | other.columns, (self.scheme or other.scheme, self.instance or other.instance)
+        return Use(versions, rows, size, columns, start_ms, max(ends, default=None), replaces, *places)
 
     def add_to(self, uses: dict[str, Use], urn: str, *, is_read: bool) -> None:
-        """Add it to those of other jobs of an attempt. A read without a version, or without scans, may be of any."""
+        """Add it to those of other jobs of an attempt. A read without a version may be of any."""
         if (before := uses.get(urn)) is None:
             uses[urn] = self
             return
         both = before.plus(self)
         if is_read and bool(self.versions) != bool(before.versions):
             both = structs.replace(both, versions=(*both.versions, UNKNOWN_VERSION))
-        uses[urn] = both if self.scans and before.scans else structs.replace(both, scans=())
+        uses[urn] = both
 
 
 class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +102,7 @@ class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def properties(self) -> dict[str, str]:
-        """They as properties of the task run in DataHub."""
+        """Properties of the task run in DataHub."""
         named = {f"{_SILENT}{side}": ", ".join(getattr(self, side)) for side in ("before", "after")}
         started = {self.started_by(dag_id, task_id): run_id for dag_id, run_id, task_id in self.started}
         return {name: text for name, text in named.items() if text} | started
@@ -218,8 +213,7 @@ def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:
     if versions and not is_whole and UNKNOWN_VERSION not in versions:
         versions = (*versions, UNKNOWN_VERSION)
     known = dict(list(use.columns.items())[: max(0, columns)])
-    scans = tuple((scan.rows, scan.size) for scan in use.scans) if is_whole and len(use.scans) <= _MOST_SCANS else ()
-    return Use(versions, rows, size, known, scans, replaces=use.replaces)
+    return Use(versions, rows, size, known, replaces=use.replaces)
 
 
 def _scheme(path: JobDataset) -> str:
@@ -425,8 +419,6 @@ def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable
             yield from _of_counts("reads", subject, use, [uses[name][1] for uses in known if name in uses], now)
         elif last is not None and before is not None and last.rows == 0 and before.rows:
             yield _Line(1, f"0 rows were written to {subject} (was {before.rows:,})", (_last_part(subject),))
-        reads = [uses[name][1] if name in uses else None for uses in (seen, *known)][: FEW_GREENS + 1]
-        yield from _of_silence(subject, reads, written, [run.start_ms for run in (now, *greens)])
 
 
 def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
@@ -447,20 +439,9 @@ def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool)
     for name, (subject, _) in known[0].items() if complete else ():
         if name not in seen and all(name in uses for uses in known):
             yield _Line(3, f"{verb} {subject} no longer")
-    new = [name for name in seen if not any(name in uses for uses in known)]
-    counts = Counter(chain.from_iterable(known)) if new else {}
-    # Names of one run only, such as those of temporary folders, which differ in one part.
-    own = [{key for other in uses if counts.get(other) == 1 for key in _masked(other)} for uses in known[:FEW_GREENS]]
-    for name in new:
-        if len(own) < FEW_GREENS or any(keys.isdisjoint(_masked(name)) for keys in own):
-            subject = seen[name][0]
+    for name, (subject, _) in seen.items():
+        if not any(name in uses for uses in known):
             yield _Line(3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),))
-
-
-def _masked(name: str) -> Iterator[tuple[str | int, ...]]:
-    """Yield a name without each of its parts in turn: two names that differ in one part have one of these in common."""
-    parts = _PART.split(name)
-    yield from ((at, *parts[:at], *parts[at + 1 :]) for at in range(len(parts)))
 
 
 def _of_columns(subject: str, before: Use, after: Use, used: Collection[str] | None) -> Iterator[_Line]:
@@ -524,28 +505,6 @@ def _last_writes(written: Sequence[_Write], green: Fingerprint) -> tuple[Use | N
     earlier = [write for write in written if write.task == last.task and write.end_ms < green.end_ms]
     before = next((write for write in reversed(earlier) if write.end_ms < last.end_ms), None)
     return last.use, before.use if before is not None else None
-
-
-def _of_silence(
-    subject: str, reads: Sequence[Use | None], written: Sequence[_Write], starts: Sequence[int]
-) -> Iterator[_Line]:
-    """Yield that an input was not written since the green run, if it was written before each of the last ones.
-
-    :param reads: by this run and the green runs, the newest first; likewise their :attr:`starts`.
-    """
-    if len(reads) <= FEW_GREENS:
-        return
-    versions = [use.versions if use is not None else () for use in reads]
-    if all(versions):
-        moved = [newer != older for newer, older in pairwise(versions)]
-    else:
-        moved = [
-            any(older <= write.end_ms < newer for write in written)
-            for newer, older in pairwise(starts[: FEW_GREENS + 1])
-        ]
-    if not moved[0] and all(moved[1:]):
-        again = f" (version {', '.join(versions[0])} again)" if all(versions) else ""
-        yield _Line(4, f"{subject} was not written since then{again}", (_last_part(subject),))
 
 
 def _of_code(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:

@@ -74,7 +74,6 @@ class _Described(msgspec.Struct):
     rows: int | None = None
     bytes: int | None = None
     inferred: bool = False
-    scans: tuple[tuple[int | None, int | None], ...] = ()
     replaces: bool = False
 
 
@@ -105,5 +104,4 @@ def _use(run: HeldRun, name: str) -> Use:
         return Use()
     texts = [] if described.inferred else [described.earlier, described.version]
     versions = tuple(version for text in filter(None, texts) for version in text.split(", "))
-    scans, replaces = described.scans, described.replaces
-    return Use(versions, described.rows, described.bytes, scans=scans, replaces=replaces)
+    return Use(versions, described.rows, described.bytes, replaces=described.replaces)

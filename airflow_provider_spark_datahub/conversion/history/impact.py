@@ -138,13 +138,11 @@ class Records:
                 start_ms, end_ms = use.start_ms or record.start_ms, use.end_ms or record.end_ms
                 self.writes.setdefault(urn, []).append(Write(urn, use, start_ms, end_ms, record))
         self._versions: dict[tuple[str, str | int | float], Write] = {}
-        self._sizes: dict[tuple[str, int | None], list[Write]] = {}
         self._replacing: dict[str, list[Write]] = {}
         self._made: dict[tuple[str, int], list[Write]] = {}
         for urn, writes in self.writes.items():
             writes.sort(key=lambda write: write.end_ms)
             for write in writes:
-                self._sizes.setdefault((urn, write.use.size), []).append(write)
                 self._made.setdefault((urn, id(write.record)), []).append(write)
                 if write.use.replaces:
                     self._replacing.setdefault(urn, []).append(write)
@@ -164,10 +162,6 @@ class Records:
     def version(self, urn: str, version: str) -> Write | None:
         """Return the first write that made a version; ``None`` if it is not known."""
         return self._versions.get((urn, _key(version)))
-
-    def of_size(self, urn: str, size: int) -> list[Write]:
-        """Return the writes of so many bytes."""
-        return self._sizes.get((urn, size), [])
 
     def through_silent(self, record: Fingerprint) -> Iterator[tuple[str, list[Fingerprint]]]:
         """Yield each task without lineage after an attempt, with the attempts after that one."""
@@ -370,24 +364,8 @@ class _Spread:
         read = [self._known.version(write.urn, version) for version in use.versions]
         if any(_is_before(other, reader, read) for other in self._known.replacing(write)):
             return _Seen.OTHERS
-        if use.scans and all(self._is_of_others(scan, reader, write) for scan in use.scans):
-            return _Seen.OTHERS
         versions = [_by_version(version, known, write) for version, known in zip(use.versions, read, strict=True)]
         return max((seen or by_time for seen in versions or [None]), key=lambda seen: seen.value)
-
-    def _is_of_others(self, scan: tuple[int | None, int | None], reader: Fingerprint, write: Write) -> bool:
-        """Return whether what a scan read is exactly what one other write made, by its bytes.
-
-        OpenLineage counts what a scan of Iceberg really read, with rows; of files, it is the size of the whole table,
-        which may be an old one: only a write after the wrong one shows that nothing else is left.
-        """
-        rows, size = scan
-        if not size or write.use.size in (size, None):
-            return False
-        others = self._known.of_size(write.urn, size)
-        if rows is not None:
-            return any(other.start_ms <= reader.end_ms and other.use.rows in (None, rows) for other in others)
-        return any(other.start_ms > write.end_ms and _is_before(other, reader, []) for other in others)
 
 
 def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:

@@ -521,7 +521,7 @@ def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId |
 
 
 def with_folders(run: RunState) -> RunState:
-    """Return the run with the folders of its inputs in place of single files in them, which column lineage names.
+    """Replace files in column lineage by the input folder that contains them.
 
     Files with names of their own take the place of the folder, as the job listed them.
     """

@@ -251,7 +251,7 @@ class _Merge:
             self._added.append(run)
 
     def _add_uses(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
-        """Add the versions that a query read, and that its overwrite left nothing else, if events do not say it."""
+        """Fill in versions and full overwrites that the events lack."""
         reads = reads_of(parts, self._names)
         replaced = {self._namer.urn(dataset) for dataset in replaced_by(parts, self._names)}
         for run_id in matched if reads or replaced else ():
