@@ -100,8 +100,8 @@ def test_pages_name_files_of_the_project_that_exist() -> None:
 def test_every_benchmark_runs_in_the_nightly_workflow() -> None:
     nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
     programs = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
-    # These two make events for the others.
-    assert programs - set(re.findall(r"benchmarks/(\w+\.py)", nightly)) <= {"archive_in_memory.py", "event_mix.py"}
+    # It makes events for the others.
+    assert programs - set(re.findall(r"benchmarks/(\w+\.py)", nightly)) <= {"event_mix.py"}
 
 
 def test_the_architecture_names_files_and_folders_that_exist() -> None:

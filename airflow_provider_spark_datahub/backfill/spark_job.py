@@ -1,8 +1,8 @@
-"""Conversion of an archive as a Spark job: index the files, convert the groups of events, compact the aspects.
+"""Conversion of an archive as a Spark job: read the files, group the events, convert the groups, compact the aspects.
 
-Events move once, packed by group. A group is converted as a stream, so that no application is too large for an
-executor. The aspects move once more, packed again, to the other versions of the same aspects. Each step writes its
-result to a folder, so that a lost executor costs no more than one step.
+Spark's shuffle brings the events of a group together, and later the versions of an aspect. Its sort spills to the disk,
+and each step (see :mod:`.steps`) works on a stream, so that no application is too large for an executor. The results of
+the first two steps are stored, so that a job that was killed continues there.
 
 Tests: ``tests/backfill/test_backfill_job.py``.
 """
@@ -12,34 +12,58 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from operator import itemgetter
+from functools import partial, reduce
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import (
+    Column,
     DataFrame,
     SparkSession,
     functions as F,  # noqa: N812 (its customary name)
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_spark_datahub.backfill import packing, plan as folder
-from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, ArchiveFiles
+from airflow_provider_spark_datahub.backfill import plan as folder, steps
 from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan
-from airflow_provider_spark_datahub.conversion import LineageSettings, archive
+from airflow_provider_spark_datahub.capture import COMPRESSED
+from airflow_provider_spark_datahub.conversion import archive
 from airflow_provider_spark_datahub.foundation.text import counted
 
+_CONFIGURATION = {
+    # Files, events and proposals are large values: a batch is bounded by its bytes, or else by few rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    # The vectorized reader reads thousands of rows at a time, however large they are.
+    "spark.sql.parquet.enableVectorizedReader": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # An archive may have one small object for each event.
+    "spark.sql.files.openCostInBytes": str(64 * 1024),
+}
+_TABLES = {
+    # Large texts are all different: a dictionary costs as much as writing them, and saves nothing.
+    **{f"parquet.enable.dictionary#{name}": "false" for name in ("text", "content", PROPOSAL_COLUMN)},
+    "parquet.compression.codec.zstd.level": "1",
+    # The size of a page and of a group of rows is checked from the first row on, not from the hundredth.
+    "parquet.page.size.row.check.min": "1",
+    "parquet.block.size.row.check.min": "1",
+}
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
-_PARTS = {
-    # Proposals are all different: a dictionary costs as much as writing them, and saves nothing.
-    f"parquet.enable.dictionary#{PROPOSAL_COLUMN}": "false",
-    "parquet.compression.codec.zstd.level": "1",
-}
+_EVENT_BYTES_PER_TASK = 128 * 1024 * 1024
+_MANY_TASKS = 2000
+_TASKS_PER_PART = 4
+
+
+def _sum(values: Column | str) -> Column:
+    return F.coalesce(F.sum(values), F.lit(0))
+
+
+def _write(rows: DataFrame, path: str) -> None:
+    rows.write.mode("overwrite").options(**_TABLES).parquet(path)
+
 
 # -- the job of a plan
 
@@ -53,10 +77,12 @@ class BackfillJob:
     def __init__(self, spark: SparkSession, plan: BackfillPlan, report: Callable[[str], None]) -> None:
         self._spark = spark
         self._plan = plan
+        self._wanted = plan.archive_filter()
         self._report = report
         self._files = _HadoopFiles(spark)
-        self._archive = _ArchiveJob(spark, plan)
         self._seconds: dict[str, float] = {}
+        for key, value in _CONFIGURATION.items():
+            spark.conf.set(key, value)
 
     def run(self) -> dict[str, Any]:
         """Convert the archive, or continue an interrupted run of the same plan, and return the summary.
@@ -64,11 +90,11 @@ class BackfillJob:
         :raises PlanError: if the folder holds the results of another plan.
         """
         path = self._plan.path(folder.PLAN_FILE)
-        known = self._files.read(path)
-        if known is None:
+        stored_plan = self._files.read(path)
+        if stored_plan is None:
             self._files.write(path, self._plan.to_json())
         else:
-            self._plan.check_folder(known)
+            self._plan.check_folder(stored_plan)
         summary = self._files.read(self._plan.path(folder.CONVERTED_FILE))
         if summary is not None:
             self._report("the archive has been converted already")
@@ -76,23 +102,31 @@ class BackfillJob:
         return self._convert()
 
     def _convert(self) -> dict[str, Any]:
-        source = self._step("reading", self._read)
-        index = self._archive.index()
-        self._report(f"{counted(index.events, 'event')}, {index.size / 1e6:.1f} MB")
-        self._step("converting", partial(self._archive.convert, index))
-        converted = self._archive.converted()
-        counts = _counts(converted)
-        unreadable = index.rows.where(F.col("kind") == PROBLEMS).select("file", "offset", "reason")
-        quarantine = unreadable.union(converted.where(F.col("kind") == PROBLEMS).select("place", "number", "reason"))
-        reasons = _reasons(quarantine if counts["quarantined"] or index.facts.damaged else None)
+        source = self._step("reading", self._read_files)
+        events = self._table("events", steps.EVENTS)
+        facts = _EventFacts.of(events)
+        self._report(f"{counted(facts.events, 'event')}, {facts.size / 1e6:.1f} MB")
+        self._step("converting", partial(self._convert_groups, events, facts))
         started = time.monotonic()
-        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(self._plan.path(folder.QUARANTINE))
-        kept = self._archive.kept(index)
-        aspects = _aspects(kept if self._plan.dry_run else self._written(kept))
+        converted = self._table("converted", steps.CONVERTED)
+        counts = converted.agg(
+            _sum("runs").alias("runs"),
+            F.count("place").alias("versions"),
+            (F.count("reason") + facts.problems).alias("quarantined"),
+        ).collect()[0]
+        reasons = self._quarantine(events, converted) if counts["quarantined"] else {}
+        aspects = self._keep_latest(converted, facts)
         self._seconds["writing"] = time.monotonic() - started
-        events = {"events": index.events, "event_bytes": index.size}
-        seconds = {step: round(lasted, 1) for step, lasted in self._seconds.items()}
-        summary = {**source, **events, **counts, **aspects, **reasons, "seconds": seconds}
+        summary = {
+            **source,
+            "events": facts.events,
+            "event_bytes": facts.size,
+            **counts.asDict(),
+            "proposals": sum(aspects.values()),
+            "proposals_by_aspect": aspects,
+            "quarantined_by_reason": reasons,
+            "seconds": {step: round(lasted, 1) for step, lasted in self._seconds.items()},
+        }
         self._files.write(self._plan.path(folder.SUMMARY), json.dumps(summary, indent=2))
         if not self._plan.dry_run:
             self._files.write(self._plan.path(folder.CONVERTED_FILE), json.dumps(summary, indent=2))
@@ -102,250 +136,229 @@ class BackfillJob:
     def _step(self, name: str, carry_out: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
         """Carry out a step, unless an earlier run of this plan has done so, and return its result."""
         marker = self._plan.path(f"{folder.WORK}/{name}.json")
-        known = self._files.read(marker)
-        if known is not None:
+        record = self._files.read(marker)
+        if record is not None:
             self._report(f"{name} has been done already")
         else:
             self._report(name)
             started = time.monotonic()
-            known = json.dumps({"result": carry_out() or {}, "seconds": time.monotonic() - started})
-            self._files.write(marker, known)
-        done = json.loads(known)
+            record = json.dumps({"result": carry_out() or {}, "seconds": time.monotonic() - started})
+            self._files.write(marker, record)
+        done = json.loads(record)
         self._seconds[name] = done["seconds"]
         return dict(done["result"])
 
-    def _read(self) -> dict[str, Any]:
-        files = ArchiveFiles.find(self._spark, self._plan.sources)
+    def _table(self, name: str, schema: pa.Schema) -> DataFrame:
+        return self._spark.read.schema(from_arrow_schema(schema)).parquet(self._plan.path(f"{folder.WORK}/{name}"))
+
+    def _read_files(self) -> dict[str, Any]:
+        files = _ArchiveFiles.find(self._spark, self._plan.sources)
         self._report(f"{counted(files.count, 'file')}, {files.size / 1e6:.1f} MB")
-        self._archive.read(files)
+        self._spark.conf.set("spark.sql.files.maxPartitionBytes", files.bytes_per_task)
+        _write(files.events(), self._plan.path(f"{folder.WORK}/events"))
+        self._spark.conf.unset("spark.sql.files.maxPartitionBytes")
         return {"files": files.count, "bytes": files.size}
 
-    def _written(self, kept: DataFrame) -> DataFrame:
-        """Write the parts, one per partition, so that the proposals of an entity stay together and in order."""
-        path = self._plan.path(folder.PROPOSALS)
-        columns = ["entity_urn", "aspect_name", "change_type", PROPOSAL_COLUMN, "event_time", "reason"]
-        table = kept.withColumn("event_time", F.timestamp_millis("time_ms")).select(*columns)
-        table.write.mode("overwrite").options(**_PARTS).parquet(path)
-        return self._spark.read.schema(table.schema).parquet(path)
+    def _convert_groups(self, events: DataFrame, facts: _EventFacts) -> None:
+        _write(events.select(F.inline("links")).distinct(), self._plan.path(f"{folder.WORK}/links"))
+        readable = events.where("reason IS NULL").select("group", *archive.ArchivedEvent._fields)
+        convert = steps.convert_groups(self._plan.settings(), self._wanted, facts.archive)
+        converted = (
+            _in_time(_in_groups(readable, self._table("links", steps.LINKS)), self._wanted)
+            .repartition(self._tasks(facts), "group")
+            .sortWithinPartitions("group", "time_ms", "file", "offset")
+            .mapInArrow(convert, from_arrow_schema(steps.CONVERTED))
+        )
+        _write(converted, self._plan.path(f"{folder.WORK}/converted"))
+
+    def _keep_latest(self, converted: DataFrame, facts: _EventFacts) -> dict[str, int]:
+        """Write the parts, and return the number of proposals of each aspect.
+
+        Each partition is a part, so that the proposals of an entity stay together and in order.
+        """
+        parts = self._plan.parts or max(self._cores, self._tasks(facts) // _TASKS_PER_PART)
+        proposals = (
+            converted.where("place IS NOT NULL")
+            .select(*archive.AspectVersion._fields)
+            .repartition(parts, "place")
+            .sortWithinPartitions("place", "time_ms", "run_id", "number")
+            .mapInArrow(steps.compact_versions(self._wanted), from_arrow_schema(steps.KEPT))
+            .withColumn("event_time", F.timestamp_millis("time_ms"))
+            .select("entity_urn", "aspect_name", "change_type", PROPOSAL_COLUMN, "event_time", "reason")
+        )
+        if not self._plan.dry_run:
+            path = self._plan.path(folder.PROPOSALS)
+            _write(proposals, path)
+            proposals = self._spark.read.schema(proposals.schema).parquet(path)
+        return dict(sorted(map(tuple, proposals.groupBy("aspect_name").count().collect())))
+
+    def _quarantine(self, events: DataFrame, converted: DataFrame) -> dict[str, int]:
+        """Write the lines and datasets that could not be converted, and return the most frequent reasons."""
+        problems = [rows.where("reason IS NOT NULL").select("file", "offset", "reason") for rows in (events, converted)]
+        quarantine = problems[0].union(problems[1])
+        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(self._plan.path(folder.QUARANTINE))
+        frequent = quarantine.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(_LISTED_REASONS)
+        return dict(map(tuple, frequent.collect()))
+
+    @property
+    def _cores(self) -> int:
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def _tasks(self, facts: _EventFacts) -> int:
+        tasks = facts.size // _EVENT_BYTES_PER_TASK
+        if tasks > _MANY_TASKS:
+            # Each task of one step sends a piece to each of the next. Both grow, so that the pieces do not get tiny.
+            tasks = math.isqrt(tasks * _MANY_TASKS)
+        return max(self._cores, tasks)
 
 
-def _counts(converted: DataFrame) -> dict[str, Any]:
-    counts = converted.where(F.col("kind") == _COUNT).groupBy("place").agg(F.sum("number"))
-    return {"runs": 0, "versions": 0, "quarantined": 0} | {row[0]: row[1] for row in counts.collect()}
+# -- read
 
-
-def _aspects(kept: DataFrame) -> dict[str, Any]:
-    aspects = {row[0]: row[1] for row in kept.groupBy("aspect_name").count().collect()}
-    return {"proposals": sum(aspects.values()), "proposals_by_aspect": dict(sorted(aspects.items()))}
-
-
-def _reasons(quarantine: DataFrame | None) -> dict[str, Any]:
-    if quarantine is None:
-        return {"quarantined": 0, "quarantined_by_reason": {}}
-    by_reason = quarantine.groupBy("reason").count()
-    count = by_reason.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
-    frequent = by_reason.orderBy(F.desc("count"), "reason").limit(_LISTED_REASONS).collect()
-    return {"quarantined": count, "quarantined_by_reason": {row[0]: row[1] for row in frequent}}
-
-
-# -- the three steps as DataFrames
-
-_TASK_BYTES = 128 * 1024 * 1024
-_MANY_TASKS = 2000
-_EVENTS_PER_LINK_TASK = 1_000_000
-_TASKS_PER_PART = 4
-_BUCKETS_PER_PART = 4  # for parts of similar sizes, and a fraction of a part in memory
-_CONFIGURATION = {
-    # Chunks, files and proposals are large values: a batch is bounded by its bytes, not by its rows.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # The vectorized reader reads thousands of rows at a time, however large they are.
-    "spark.sql.parquet.enableVectorizedReader": "false",
-    "spark.sql.parquet.compression.codec": "zstd",
-}
+_WHOLE_FILE_BYTES = 32 * 1024 * 1024
+"""A larger file is read in parts unless it is compressed: a compressed file can be read only from its beginning."""
+_MAX_COMPRESSED_BYTES = 2**31 - 2**20  # larger content does not fit into one value of Spark's
+_TOO_LARGE = "a compressed file of more than 2 GB cannot be read: split it"
+# How much larger events may be than their compressed file, to estimate the sizes of tasks.
+_COMPRESSION = 20
+_BYTES_PER_READING_TASK = 256 * 1024 * 1024
+_FILES_PER_TASK = 10_000
+_TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
-    """The index of an archive. The size is that of the unpacked events, in bytes."""
+class _ArchiveFiles:
+    """Files of an archive, which are read whole, except for large ones, of which each line is a row.
 
-    rows: DataFrame
+    :param size: their size as they are stored, in bytes.
+    :param whole: path and content of each file that is read as a whole.
+    :param large: files whose lines are read.
+    :param too_large: files that cannot be read.
+    :param bytes_per_task: so that each core gets several tasks, and no task takes minutes.
+    """
+
+    count: int
+    size: int
+    whole: DataFrame
+    large: list[str]
+    too_large: list[str]
+    bytes_per_task: int
+
+    @classmethod
+    def find(cls, spark: SparkSession, sources: Sequence[str]) -> _ArchiveFiles:
+        """Return the files below folders in any layout, except names that start with a dot or an underscore.
+
+        :param sources: folders, files or globs, in any file system that this Spark knows.
+        """
+        # binaryFile lists files, and opens them only if their content is selected.
+        reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        files = reader.load(list(sources))
+        path, length = F.col("path"), F.col("length")
+        compressed = reduce(Column.__or__, map(path.endswith, COMPRESSED))
+        facts = files.agg(
+            F.count("*").alias("count"),
+            _sum("length").alias("size"),
+            _sum(length * F.when(compressed, _COMPRESSION).otherwise(1)).alias("unpacked"),
+            F.collect_list(F.when((length > _WHOLE_FILE_BYTES) & ~compressed, path)).alias("large"),
+            F.count_if((length > _WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
+            F.collect_list(F.when((length > _MAX_COMPRESSED_BYTES) & compressed, path)).alias("too_large"),
+        ).collect()[0]
+        # Spark does not read the content of files that a condition on the length alone leaves out.
+        whole = files.where(length <= _WHOLE_FILE_BYTES)
+        if facts["large_compressed"]:
+            archives = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
+            whole = whole.union(archives.where(length.between(_WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES)))
+        tasks = max(
+            _TASKS_PER_CORE * spark.sparkContext.defaultParallelism,
+            facts["unpacked"] // _BYTES_PER_READING_TASK,
+            facts["count"] // _FILES_PER_TASK,
+        )
+        open_cost = int(_CONFIGURATION["spark.sql.files.openCostInBytes"])
+        bytes_per_task = 1 + (facts["size"] + facts["count"] * open_cost) // tasks
+        whole = whole.select("path", "content")
+        return cls(facts["count"], facts["size"], whole, facts["large"], facts["too_large"], bytes_per_task)
+
+    def events(self) -> DataFrame:
+        """Return the lines of all files: see :data:`steps.EVENTS`."""
+        spark, schema = self.whole.sparkSession, from_arrow_schema(steps.EVENTS)
+        events = self.whole.mapInArrow(steps.read_files(), schema)
+        if self.large:
+            # Lines end only with "\n", so that their lengths add up to offsets. The bytes are not changed.
+            lines = spark.read.option("lineSep", "\n").text(self.large)
+            path = F.regexp_replace("_metadata.file_path", "^file:///", "file:/").alias("path")
+            lines = lines.select(path, "_metadata.file_block_start", F.encode("value", "utf-8"))
+            events = events.union(lines.mapInArrow(steps.read_parts(), schema))
+        if self.too_large:
+            problems = [(file, 0, _TOO_LARGE) for file in self.too_large]
+            unread = spark.createDataFrame(problems, "file string, offset bigint, reason string")
+            events = events.unionByName(unread, allowMissingColumns=True)
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class _EventFacts:
+    """Facts about all events, with their size in bytes, and the number of unreadable lines."""
+
     events: int
     size: int
-    facts: archive.ArchiveFacts
+    problems: int
+    archive: archive.ArchiveFacts
+
+    @classmethod
+    def of(cls, events: DataFrame) -> _EventFacts:
+        facts = events.agg(
+            F.count("group").alias("events"),
+            _sum("size").alias("size"),
+            F.count("reason").alias("problems"),
+            F.coalesce(F.max("time_ms"), F.lit(archive.NO_TIME)).alias("until_ms"),
+            F.collect_set(F.when(F.col("reason").isNotNull(), F.col("file"))).alias("damaged"),
+        ).collect()[0]
+        damaged = archive.ArchiveFacts(facts["until_ms"], frozenset(facts["damaged"]))
+        return cls(facts["events"], facts["size"], facts["problems"], damaged)
 
 
-class _ArchiveJob:
-    """The steps of the conversion. Their results are in the plan's work folder, which all executors see."""
-
-    def __init__(self, spark: SparkSession, plan: BackfillPlan) -> None:
-        self._spark = spark
-        self._settings = plan.settings()
-        self._wanted = plan.archive_filter()
-        self._work = plan.path(folder.WORK)
-        self._parts = plan.parts
-        for key, value in _CONFIGURATION.items():
-            spark.conf.set(key, value)
-
-    def read(self, files: ArchiveFiles) -> None:
-        files.write_index(f"{self._work}/index")
-
-    def index(self) -> _Index:
-        rows = self._spark.read.schema(from_arrow_schema(SCHEMA)).parquet(f"{self._work}/index")
-        is_chunk = F.col("kind") == EVENTS
-        (sums,) = rows.agg(
-            F.coalesce(F.sum(F.when(is_chunk, F.col("events"))), F.lit(0)).alias("events"),
-            F.coalesce(F.sum(F.when(is_chunk, F.col("size"))), F.lit(0)).alias("size"),
-            F.coalesce(F.max("until_ms"), F.lit(archive.NO_TIME)).alias("until_ms"),
-            F.collect_set(F.when(F.col("kind") == PROBLEMS, F.col("file"))).alias("damaged"),
-        ).collect()
-        return _Index(
-            rows, sums["events"], sums["size"], archive.ArchiveFacts(sums["until_ms"], frozenset(sums["damaged"]))
-        )
-
-    def convert(self, index: _Index) -> None:
-        tasks, parts = self._tasks_and_parts(index)
-        chunks = self._in_groups(index).repartition(tasks, "group")
-        chunks = chunks.sortWithinPartitions("group", "time_ms", "file", "offset")
-        convert = _convert_groups(self._settings, self._wanted, index.facts, _BUCKETS_PER_PART * parts)
-        rows = chunks.mapInArrow(convert, from_arrow_schema(_CONVERTED_SCHEMA))
-        rows.write.mode("overwrite").parquet(f"{self._work}/converted")
-
-    def converted(self) -> DataFrame:
-        return self._spark.read.schema(from_arrow_schema(_CONVERTED_SCHEMA)).parquet(f"{self._work}/converted")
-
-    def kept(self, index: _Index) -> DataFrame:
-        """Return the proposals to write (see :data:`_KEPT_SCHEMA`): those of a place in one partition, in order."""
-        versions = self.converted().where(F.col("kind") == _VERSIONS).select(*packing.PackedVersions._fields)
-        versions = versions.repartition(self._tasks_and_parts(index)[1], "bucket")
-        versions = versions.sortWithinPartitions("bucket", "place", "time_ms", "run_id", "number")
-        return versions.mapInArrow(_compact_buckets(self._wanted), from_arrow_schema(_KEPT_SCHEMA))
-
-    def _tasks_and_parts(self, index: _Index) -> tuple[int, int]:
-        cores: int = self._spark.sparkContext.defaultParallelism
-        tasks = index.size // _TASK_BYTES
-        if tasks > _MANY_TASKS:
-            # Each task writes to each part. Both grow with the archive, so that these pieces stay worth packing.
-            tasks = math.isqrt(tasks * _MANY_TASKS)
-        tasks = max(cores, tasks)
-        return tasks, self._parts or max(cores, tasks // _TASKS_PER_PART)
-
-    def _in_groups(self, index: _Index) -> DataFrame:
-        """Return the chunks with the final names of their groups, without groups outside the wanted times."""
-        chunks = index.rows.where(F.col("kind") == EVENTS).select(*packing.Chunk._fields)
-        shared = archive.merge_groups(self._links(index))
-        if shared:
-            names = self._spark.createDataFrame(list(shared.items()), "group string, shared string")
-            known = chunks.join(names, "group", "left")
-            chunks = known.withColumn("group", F.coalesce("shared", "group")).select(*packing.Chunk._fields)
-        since_ms, until_ms = self._wanted.since_ms, self._wanted.until_ms
-        if since_ms is None and until_ms is None:
-            return chunks
-        # A group may hold several runs; the conversion decides which of them are wanted.
-        spans = chunks.groupBy("group").agg(F.min("time_ms").alias("first"), F.max("until_ms").alias("last"))
-        if since_ms is not None:
-            spans = spans.where(F.col("last") >= since_ms)
-        if until_ms is not None:
-            spans = spans.where(F.col("first") < until_ms)
-        return chunks.join(spans, "group", "left_semi")
-
-    def _links(self, index: _Index) -> list[archive.Link]:
-        rows = index.rows.where(F.col("kind") == LINKS).select(*packing.PackedLinks._fields)
-        tasks = 1 + index.events // _EVENTS_PER_LINK_TASK
-        buckets = rows.repartition(tasks, "bucket").sortWithinPartitions("bucket")
-        schema = from_arrow_schema(packing.LINK_SCHEMA)
-        links = set(_collected(buckets.mapInArrow(packing.PackedLinks.joining, schema)))
-        if unresolved := packing.unresolved_runs(links):
-            links.update(_collected(rows.mapInArrow(packing.PackedLinks.of_runs(unresolved), schema)))
-        return sorted(links)
+# -- group
 
 
-def _collected(links: DataFrame) -> Iterator[archive.Link]:
-    return (archive.Link(cast("archive.LinkKind", row[0]), row[1], row[2]) for row in links.collect())
+def _in_groups(events: DataFrame, links: DataFrame) -> DataFrame:
+    """Give groups that must be converted together one name.
 
-
-# -- the steps within a task
-
-_VERSIONS, _COUNT = "versions", "count"
-"""Kinds of rows, besides :data:`indexing.PROBLEMS`."""
-
-_CONVERTED_SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("bucket", pa.int64()),
-        ("place", pa.string()),
-        ("time_ms", pa.int64()),
-        ("run_id", pa.string()),
-        ("number", pa.int64()),
-        ("size", pa.int64()),
-        ("payload", pa.binary()),
-        ("reason", pa.string()),
-    ]
-)
-"""Versions have the columns of :class:`PackedVersions`. Problems have the file as ``place``, the offset as ``number``,
-and the reason. Counts have the name of the count as ``place``, and its value as ``number``."""
-
-_KEPT_SCHEMA = pa.schema(
-    [
-        ("entity_urn", pa.string()),
-        ("aspect_name", pa.string()),
-        ("change_type", pa.string()),
-        (PROPOSAL_COLUMN, pa.string()),
-        ("time_ms", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
-"""Rows of proposals, with the proposal itself as JSON."""
-
-
-def _convert_groups(
-    settings: LineageSettings, wanted: archive.ArchiveFilter, facts: archive.ArchiveFacts, buckets: int
-) -> packing.Step:
-    """Return the step that converts groups.
-
-    It takes the columns of :class:`Chunk`. Chunks of one group are together, sorted by their first events.
-
-    :param buckets: the number of buckets, see :class:`PackedVersions`.
+    :param links: those of the events.
     """
-
-    def converted(rows: Iterable[packing.Row]) -> Iterator[packing.Row]:
-        counts = {"runs": 0, "versions": 0, "quarantined": 0}
-        versions = packing.VersionPacker(buckets)
-        for _, chunks in groupby((packing.Chunk(*row) for row in rows), key=itemgetter(0)):
-            converter = archive.GroupConverter(settings, wanted, facts)
-            for event in packing.Chunk.merged(chunks):
-                converter.add(event)
-            for version in converter.finish():
-                counts["versions"] += 1
-                yield from map(_packed, versions.add(version))
-            for file, offset, reason in converter.problems:
-                yield (PROBLEMS, None, file, None, None, offset, None, None, reason)
-            counts["runs"] += converter.job_count
-            counts["quarantined"] += len(converter.problems)
-        yield from map(_packed, versions.rest())
-        for name, count in counts.items():
-            yield (_COUNT, None, name, None, None, count, None, None, None)
-
-    return packing.as_step(converted, _CONVERTED_SCHEMA)
+    joining = [archive.Link(cast("archive.LinkKind", row[0]), row[1], row[2]) for row in _joining(links).collect()]
+    shared = archive.merge_groups(joining)
+    if not shared:
+        return events
+    names = events.sparkSession.createDataFrame(list(shared.items()), "group string, shared string")
+    return events.join(names, "group", "left").withColumn("group", F.coalesce("shared", "group")).drop("shared")
 
 
-def _packed(versions: packing.PackedVersions) -> packing.Row:
-    return (_VERSIONS, *versions, None)
+def _joining(links: DataFrame) -> DataFrame:
+    """Select the few links that join groups: those that :func:`archive.merge_groups` needs of them."""
+    own, children = links.where("kind != 'child'"), links.where("kind = 'child'")
+    runs = own.groupBy("run_id").agg(
+        (F.min("group") != F.max("group")).alias("is_split"),
+        F.bool_or(F.col("kind") == "application").alias("is_application"),
+        F.bool_or(F.col("kind") == "query").alias("is_query"),
+    )
+    applications = runs.where("is_application").select("run_id")
+    queries = runs.where("is_split OR is_query").select(F.col("run_id").alias("group"))
+    joined = children.join(applications, "run_id", "left_semi").unionByName(
+        children.join(queries, "group", "left_semi")
+    )
+    needed = runs.where("is_split").select("run_id").union(joined.select("run_id")).union(joined.select("group"))
+    return own.join(needed, "run_id", "left_semi").unionByName(joined).select(*archive.Link._fields)
 
 
-def _compact_buckets(wanted: archive.ArchiveFilter) -> packing.Step:
-    """Return the step that keeps the proposals to write.
-
-    It takes the columns of :class:`PackedVersions`. Rows of one bucket are together, sorted by their first versions.
-    """
-
-    def kept(rows: Iterable[packing.Row]) -> Iterator[packing.Row]:
-        versions = packing.PackedVersions.merged(packing.PackedVersions(*row) for row in rows)
-        for _, time_ms, proposal, reason in archive.compact_versions(versions, run_history=wanted.run_history):
-            urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
-            yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
-
-    return packing.as_step(kept, _KEPT_SCHEMA)
+def _in_time(events: DataFrame, wanted: archive.ArchiveFilter) -> DataFrame:
+    """Leave out groups outside the wanted times. If one has several runs, the conversion decides which are wanted."""
+    if wanted.since_ms is None and wanted.until_ms is None:
+        return events
+    spans = events.groupBy("group").agg(F.min("time_ms").alias("first"), F.max("time_ms").alias("last"))
+    if wanted.since_ms is not None:
+        spans = spans.where(F.col("last") >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        spans = spans.where(F.col("first") < wanted.until_ms)
+    return events.join(spans, "group", "left_semi")
 
 
 # -- small files of the driver

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.backfill.plan import (
     BackfillPlan,
 )
 from airflow_provider_spark_datahub.conversion import Proposal
-from benchmarks.archive_in_memory import convert_archive
+from tests.conversion.archive_in_memory import convert_archive
 
 
 def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:

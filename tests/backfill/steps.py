@@ -7,43 +7,39 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_spark_datahub.backfill.indexing import EVENTS, LINKS, PROBLEMS, SCHEMA, _index_files
-from airflow_provider_spark_datahub.backfill.packing import (
-    LINK_SCHEMA,
-    Chunk,
-    PackedLinks,
-    PackedVersions,
-    _batches_of,
-    _rows_of,
-)
-from airflow_provider_spark_datahub.backfill.spark_job import (
-    _CONVERTED_SCHEMA,
-    _KEPT_SCHEMA,
-    _VERSIONS,
-    _compact_buckets,
-    _convert_groups,
+from airflow_provider_spark_datahub.backfill.steps import (
+    CONVERTED,
+    EVENTS,
+    Step,
+    compact_versions,
+    convert_groups,
+    read_files,
 )
 from airflow_provider_spark_datahub.conversion import LineageSettings
-from airflow_provider_spark_datahub.conversion.archive import ArchiveFacts, ArchiveFilter, Link, merge_groups
-from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
+from airflow_provider_spark_datahub.conversion.archive import (
+    ArchivedEvent,
+    ArchiveFacts,
+    ArchiveFilter,
+    AspectVersion,
+    Link,
+    merge_groups,
+)
+from tests.conversion.archive_in_memory import ArchiveConversion, convert_archive
 
 Row = dict[str, Any]
 
 FILES = pa.schema([("path", pa.string()), ("content", pa.binary())])
+_GROUPED = pa.schema([EVENTS.field(name) for name in ("group", *ArchivedEvent._fields)])
 
 
-def named(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
-    return [dict(zip(schema.names, row, strict=True)) for row in _rows_of(batches)]
+def mapped(rows: Iterable[Sequence[Any]], schema: pa.Schema, step: Step) -> list[Row]:
+    """Return the rows that a step makes of others."""
+    batch = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    return [row for made in step([batch]) for row in made.to_pylist()]
 
 
-def indexed(files: Iterable[tuple[str, bytes]]) -> list[Row]:
-    return named(_index_files(_batches_of(files, FILES)), SCHEMA)
-
-
-def columns(rows: Iterable[Row], schema: pa.Schema, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    """Return rows as a step takes them, in the order in which the job sorts them."""
-    chosen = pa.schema([schema.field(name) for name in names])
-    return _batches_of(sorted(tuple(row[name] for name in names) for row in rows), chosen)
+def read(files: Iterable[tuple[str, bytes]]) -> list[Row]:
+    return mapped(files, FILES, read_files())
 
 
 def converted(
@@ -53,22 +49,23 @@ def converted(
 
     :param tasks: path and content of the files that each task of the first step reads.
     """
-    rows = [row for files in tasks for row in indexed(files)]
-    packed = columns((row for row in rows if row["kind"] == LINKS), SCHEMA, PackedLinks._fields)
-    shared = merge_groups(Link(*row.values()) for row in named(PackedLinks.joining(packed), LINK_SCHEMA))
-    chunks = [row | {"group": shared.get(row["group"], row["group"])} for row in rows if row["kind"] == EVENTS]
+    rows = [row for files in tasks for row in read(files)]
+    events = [row for row in rows if row["reason"] is None]
+    shared = merge_groups(Link(**link) for row in events for link in row["links"])
+    groups = [row | {"group": shared.get(row["group"], row["group"])} for row in events]
     facts = ArchiveFacts(
-        max((row["until_ms"] for row in chunks), default=-1),
-        frozenset(row["file"] for row in rows if row["kind"] == PROBLEMS),
+        max((row["time_ms"] for row in events), default=-1),
+        frozenset(row["file"] for row in rows if row["reason"] is not None),
     )
-    convert = _convert_groups(settings, wanted, facts, 5)
-    return named(convert(columns(chunks, SCHEMA, Chunk._fields)), _CONVERTED_SCHEMA)
+    in_order = sorted(tuple(row[name] for name in _GROUPED.names) for row in groups)
+    return mapped(in_order, _GROUPED, convert_groups(settings, wanted, facts))
 
 
 def kept(rows: Iterable[Row], wanted: ArchiveFilter) -> list[Row]:
     """Return the rows that the third step keeps."""
-    versions = columns((row for row in rows if row["kind"] == _VERSIONS), _CONVERTED_SCHEMA, PackedVersions._fields)
-    return named(_compact_buckets(wanted)(versions), _KEPT_SCHEMA)
+    versions = sorted(tuple(row[name] for name in AspectVersion._fields) for row in rows if row["place"] is not None)
+    schema = pa.schema([CONVERTED.field(name) for name in AspectVersion._fields])
+    return mapped(versions, schema, compact_versions(wanted))
 
 
 def reference(

@@ -27,8 +27,8 @@ from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSessions
-from benchmarks.archive_in_memory import ArchiveConversion, convert_archive
 from tests.cases import cases
+from tests.conversion.archive_in_memory import ArchiveConversion, convert_archive
 from tests.conversion.builders import (
     APP,
     CORPUS,

@@ -149,7 +149,8 @@ _SPARK = frozenset({"APPLICATION", "SQL_JOB", "RDD_JOB"})
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     """Map each group that belongs to others to their shared name: the least of their names.
 
-    :param links: all links, or those that :func:`joining_links` selects of them.
+    :param links: all links. Those of a run that is in one group are not needed, unless it is the parent or the name of
+        the group of a child that belongs to its parent.
     """
     above: dict[str, str] = {}
 
@@ -164,7 +165,7 @@ def merge_groups(links: Iterable[Link]) -> dict[str, str]:
             low, high = sorted((root(group), root(other)))
             above[high] = low
 
-    joining = list(joining_links(links))
+    joining = list(_joining(links))
     first: dict[str, str] = {}
     for link in joining:
         if link.kind != "child":
@@ -175,21 +176,17 @@ def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     return {group: root(group) for group in above}
 
 
-def joining_links(links: Iterable[Link]) -> Iterator[Link]:
-    """Yield the few links that join groups. Nearly always, a run's events are in one group.
-
-    :param links: all links of some runs, and all of children whose groups have the names of these runs.
-    """
-    distinct = set(links)
+def _joining(links: Iterable[Link]) -> Iterator[Link]:
+    """Yield the few links that join groups. Nearly always, a run's events are in one group."""
     first: dict[str, str] = {}
-    own: list[Link] = []
+    of_runs: list[Link] = []
     children: list[Link] = []
-    for link in distinct:
-        (children if link.kind == "child" else own).append(link)
-    split = {link.run_id for link in own if first.setdefault(link.run_id, link.group) != link.group}
-    applications = {link.run_id for link in own if link.kind == "application"}
-    queries = split | {link.run_id for link in own if link.kind == "query"}
+    for link in set(links):
+        (children if link.kind == "child" else of_runs).append(link)
+    split = {link.run_id for link in of_runs if first.setdefault(link.run_id, link.group) != link.group}
+    applications = {link.run_id for link in of_runs if link.kind == "application"}
+    queries = split | {link.run_id for link in of_runs if link.kind == "query"}
     joined = [child for child in children if child.run_id in applications or child.group in queries]
     needed = split | {name for child in joined for name in (child.run_id, child.group)}
     yield from joined
-    yield from (link for link in own if link.run_id in needed)
+    yield from (link for link in of_runs if link.run_id in needed)
