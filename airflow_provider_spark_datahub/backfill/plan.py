@@ -152,20 +152,20 @@ class BackfillPlan:
         if not (folder / PLAN_FILE).exists():
             return self
         stored = (folder / PLAN_FILE).read_text()
-        known = BackfillPlan.from_json(stored)
-        plan = replace(self, **{name: time for name in ages if (time := getattr(known, name))})
+        stored_plan = BackfillPlan.from_json(stored)
+        plan = replace(self, **{name: time for name in ages if (time := getattr(stored_plan, name))})
         plan.check_folder(stored)
         return plan
 
-    def check_folder(self, known: str) -> None:
+    def check_folder(self, stored: str) -> None:
         """Check that the folder belongs to this plan.
 
-        :param known: the plan that is stored in the folder.
+        :param stored: the plan that is stored in the folder.
         :raises PlanError: if it is another plan.
         """
-        if BackfillPlan.from_json(known) != self:
+        if BackfillPlan.from_json(stored) != self:
             raise PlanError(
-                f"{self.out} holds the results of another backfill ({known}): choose another folder, or remove it"
+                f"{self.out} holds the results of another backfill ({stored}): choose another folder, or remove it"
             )
 
     def to_json(self) -> str:

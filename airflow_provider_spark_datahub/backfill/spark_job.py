@@ -334,19 +334,19 @@ def _in_groups(events: DataFrame, links: DataFrame) -> DataFrame:
 
 def _joining(links: DataFrame) -> DataFrame:
     """Select the few links that join groups: those that :func:`archive.merge_groups` needs of them."""
-    own, children = links.where("kind != 'child'"), links.where("kind = 'child'")
-    runs = own.groupBy("run_id").agg(
+    of_runs, of_children = links.where("kind != 'child'"), links.where("kind = 'child'")
+    runs = of_runs.groupBy("run_id").agg(
         (F.min("group") != F.max("group")).alias("is_split"),
         F.bool_or(F.col("kind") == "application").alias("is_application"),
         F.bool_or(F.col("kind") == "query").alias("is_query"),
     )
     applications = runs.where("is_application").select("run_id")
     queries = runs.where("is_split OR is_query").select(F.col("run_id").alias("group"))
-    joined = children.join(applications, "run_id", "left_semi").unionByName(
-        children.join(queries, "group", "left_semi")
+    joined = of_children.join(applications, "run_id", "left_semi").unionByName(
+        of_children.join(queries, "group", "left_semi")
     )
     needed = runs.where("is_split").select("run_id").union(joined.select("run_id")).union(joined.select("group"))
-    return own.join(needed, "run_id", "left_semi").unionByName(joined).select(*archive.Link._fields)
+    return of_runs.join(needed, "run_id", "left_semi").unionByName(joined).select(*archive.Link._fields)
 
 
 def _in_time(events: DataFrame, wanted: archive.ArchiveFilter) -> DataFrame:

@@ -183,10 +183,10 @@ def convert_groups(settings: LineageSettings, wanted: archive.ArchiveFilter, fac
 def compact_versions(wanted: archive.ArchiveFilter) -> Step:
     """Return the step that makes :data:`KEPT` of :class:`AspectVersion`: those of a place together and in order."""
 
-    def kept(rows: Iterable[Row]) -> Iterator[Row]:
+    def proposals(rows: Iterable[Row]) -> Iterator[Row]:
         versions = (archive.AspectVersion(*row) for row in rows)
         for _, time_ms, proposal, reason in archive.compact_versions(versions, run_history=wanted.run_history):
             urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
             yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
 
-    return _step(kept, KEPT)
+    return _step(proposals, KEPT)

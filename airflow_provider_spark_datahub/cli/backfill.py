@@ -88,7 +88,7 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    ages = [name for name, given in (("since", since), ("until", until)) if getattr(plan, name) != given]
+    ages = [name for name, time in (("since", since), ("until", until)) if getattr(plan, name) != time]
     with console.airflow_logs_to_stderr():
         folder, plan = _opened(plan, out_connection, ages)
     if not (folder / CONVERTED_FILE).exists():
@@ -117,8 +117,8 @@ def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
         except OSError as error:
             console.fail(f"cannot run {cluster.binary}: {error.strerror or error}")
     if status:
-        ours = console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
-        console.fail(f"{cluster.binary} ended with status {status}", ours)
+        exit_status = console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
+        console.fail(f"{cluster.binary} ended with status {status}", exit_status)
 
 
 def _report(folder: ResultFolder, as_json: bool) -> None:
