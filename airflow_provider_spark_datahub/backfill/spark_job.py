@@ -227,7 +227,7 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class _ArchiveFiles:
-    """Files of an archive, which are read whole, except for large ones, of which each line is a row.
+    """Files of an archive. Those that are large and not compressed are read line by line, the others whole.
 
     :param size: their size as they are stored, in bytes.
     :param whole: path and content of each file that is read as a whole.
