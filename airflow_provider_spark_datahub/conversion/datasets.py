@@ -84,27 +84,40 @@ class Symlinks:
         """
         if "symlinks" not in facets.facets or settings.disable_symlink_resolution:
             return True
-        table = facets.once(_table)
-        if table is None:
+        identifier = facets.once(_table)
+        if identifier is None:
             return True
-        kinds, place = _kinds(facets), _place(table.namespace, settings)
-        platform = _catalog_platform(table.namespace, kinds, settings)
-        # Tables of several accounts may have the same name.
-        table = DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
-        selector = ""
-        if table.name.count(".") > 1 and facets["catalog"].get("framework") == "iceberg":
-            name, selector = table_and_selector(table.name, dataset.name)
-            if not selector and table.name.endswith(".changes") and facets.once(_is_changelog):
-                name, selector = table.name.removesuffix(".changes"), "changes"
-            table = table._replace(name=name)
-        known, before = self.by_dataset.get(dataset), self._depths.get(dataset, 1)
-        depth = 2 if {*kinds} - {"hive"} else bool(kinds)
-        if settings.catalog_platforms and known and known.name == table.name and depth < before:
-            # OpenLineage describes a Delta table only where it is written.
-            table = known
-        self._depths[dataset] = max(depth, before) if known else depth
-        self.by_dataset[dataset] = table
+        kinds = _kinds(facets)
+        table, selector = _without_selector(dataset, _in_datahub(identifier, kinds, settings), facets)
+        self._keep(dataset, table, kinds, settings)
         return selector.lower() not in METADATA_TABLES
+
+    def _keep(self, dataset: DatasetId, table: DatasetId, kinds: Collection[str], settings: LineageSettings) -> None:
+        """Keep the table, unless an earlier event knew more of the same one."""
+        earlier, depth_before = self.by_dataset.get(dataset), self._depths.get(dataset, 1)
+        depth = 2 if {*kinds} - {"hive"} else bool(kinds)
+        if settings.catalog_platforms and earlier and earlier.name == table.name and depth < depth_before:
+            # OpenLineage describes a Delta table only where it is written.
+            table = earlier
+        self._depths[dataset] = max(depth, depth_before) if earlier else depth
+        self.by_dataset[dataset] = table
+
+
+def _in_datahub(table: DatasetId, kinds: Sequence[str], settings: LineageSettings) -> DatasetId:
+    """Return a table under its platform in DataHub, in place of the namespace of its catalogue."""
+    platform, place = _catalog_platform(table.namespace, kinds, settings), _place(table.namespace, settings)
+    # Tables of several accounts may have the same name.
+    return DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
+
+
+def _without_selector(dataset: DatasetId, table: DatasetId, facets: Facets) -> tuple[DatasetId, str]:
+    """Split an Iceberg table from the branch, point in time or metadata table that was used; other tables have none."""
+    if table.name.count(".") < 2 or facets["catalog"].get("framework") != "iceberg":
+        return table, ""
+    name, selector = table_and_selector(table.name, dataset.name)
+    if not selector and table.name.endswith(".changes") and facets.once(_is_changelog):
+        name, selector = table.name.removesuffix(".changes"), "changes"
+    return table._replace(name=name), selector
 
 
 def _table(facets: Facets) -> DatasetId | None:
