@@ -372,7 +372,8 @@ def _deliver_rest(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
 
     def converts(entry: Entry) -> bool:
         # Leave a large conversion to other drains: here it would slow down the scheduler.
-        return (at_last or not task.may_run(entry.manifest)) and task.event_bytes(entry) <= _CONVERTED_BYTES
+        is_over = at_last or entry.manifest.key.run_id != end.key.run_id or not task.may_run(entry.manifest)
+        return is_over and task.event_bytes(entry) <= _CONVERTED_BYTES
 
     def is_wanted(manifest: Manifest) -> bool:
         nonlocal others_may_run

@@ -337,7 +337,7 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
         monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
-    earlier, others = AttemptKey("shop", "earlier", "b", -1, 1), AttemptKey("shop2", "other", "b", -1, 1)
+    earlier, others = AttemptKey("shop", "earlier", "b", -1, 1), AttemptKey("shop!", "other", "b", -1, 1)
     for key in (earlier, others):
         outbox.put(key, upserts(2), spark_succeeded=True, connection_id="one")
     end(dag_to("one", "killed"), succeeded=False)
@@ -347,6 +347,18 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     assert events_file.exists() is is_large
     text = delivered_text(sinks / "sinks/one")
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
+
+
+@pytest.mark.usefixtures("_kills_take_no_time")
+@pytest.mark.parametrize(("result", "left"), [(None, ["unfinished"]), ("FAILURE", [])])
+def test_an_attempt_of_another_run_is_converted_if_airflow_is_done_with_it(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch, result: str | None, left: list[str]
+) -> None:
+    outbox, _ = killed_last_attempt(sinks, connection="one", machine="another", process=0)
+    monkeypatch.setattr("airflow_provider_spark_datahub.hooks.stored_result", lambda _: result)
+    end(dag_to("one"))
+    let_timers_finish()
+    assert [entry.manifest.state for entry in outbox.entries()] == left
 
 
 @pytest.mark.parametrize(("interval", "seconds"), [(None, 30.0), ("60", 85.0)])
