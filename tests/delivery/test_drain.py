@@ -102,16 +102,6 @@ def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     assert (first.delivered, first.superseded, second.superseded) == (3, 1, 0)
 
 
-def test_aspects_of_a_later_run_are_not_overwritten(outbox: Outbox) -> None:
-    # While DataHub was away, one run was kept; a later one of the same task was delivered when it ended.
-    sink = Recording()
-    put(outbox, key(run_id="first"), [upsert("job", "old")])
-    second = put(outbox, key(run_id="second"), [upsert("job", "new")])
-    Drain(outbox, lambda _: (sink, None)).run([second.name])
-    assert drain(outbox, sink).settled == 1
-    assert sink.names == ["new"]
-
-
 def test_aspects_of_a_partly_delivered_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     sink = Recording(named("rest"))
     put(outbox, key(2), [upsert("job", "new"), upsert("more", "rest")])
@@ -336,15 +326,6 @@ def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
 
 
 # -- what goes wrong
-
-
-def test_a_corrupt_entry_affects_no_other(outbox: Outbox) -> None:
-    bad = put_named(outbox, "build", 1)
-    put_named(outbox, "build", 2)
-    Path(str(bad)).write_bytes(b"{}\n")
-    sink = Recording()
-    drained = drain(outbox, sink)
-    assert (sink.names, drained.settled, drained.waiting) == (["build2"], 1, 0)
 
 
 def test_an_entry_that_changes_during_the_drain_affects_only_its_task(outbox: Outbox) -> None:

@@ -247,13 +247,6 @@ def test_an_unfinished_entry_is_finished_in_its_place(tmp_path: Path) -> None:
     assert listed.items() == tuple(upserts(2))
 
 
-def test_updates_of_an_entry_are_durable(tmp_path: Path) -> None:
-    put(outbox_at(tmp_path)).update(awaits_retry=True)
-    (entry,) = outbox_at(tmp_path).entries()
-    assert entry.manifest.awaits_retry
-    assert len(entry.items()) == 3
-
-
 def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox).attach_events([b"com", b"pressed"])
@@ -261,16 +254,6 @@ def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
     assert [listed.manifest.events for listed in outbox.entries()] == [entry.name.events]
     entry.settle(Delivery(3), entry.items())
     assert files(tmp_path) == files(tmp_path / "receipts")
-
-
-def test_a_whole_entry_goes_to_the_quarantine(tmp_path: Path) -> None:
-    entry = put(outbox_at(tmp_path))
-    entry.quarantine("too old")
-    (quarantined,) = files(tmp_path)
-    head, *lines = map(json.loads, quarantined.read_text().splitlines())
-    assert (head["state"], head["connection_id"]) == ("quarantined", "datahub")
-    assert [line["reason"] for line in lines] == ["too old"] * 3
-    assert [line["proposal"] for line in lines] == [proposal.to_obj() for proposal in upserts(3)]
 
 
 # -- the quota

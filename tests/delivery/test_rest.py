@@ -83,12 +83,6 @@ def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn, op
     assert proposals == before
 
 
-def test_half_a_surrogate_pair_arrives(gms: GmsStandIn) -> None:
-    proposals = [upsert("a", title="broken \ud800 name")]
-    assert sink_of(gms.url).deliver(proposals, Deadline.after(30)).delivered == 1
-    assert contents(gms) == expected(proposals)
-
-
 @pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
@@ -118,21 +112,6 @@ def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     )
     stored = {urn for urn, *_ in contents(gms)}
     assert stored == {each.entity_urn for number, each in enumerate(proposals) if number not in culprits}
-
-
-@pytest.mark.slow
-def test_a_server_that_begins_to_fail_rejects_nothing(gms: GmsStandIn) -> None:
-    proposals = upserts(450)
-
-    def fail_from_now_on(seconds: float) -> None:  # noqa: ARG001 (the sink's waits)
-        gms.fail_next(500, times=1000)
-
-    # The first wait is the one after the first failure.
-    gms.stumble_over(job_urn("job200"))
-    settings = RestSettings.from_connection(ConnectionParts(gms.url, password=TOKEN))
-    delivery = RestSink(settings, backoff=Backoff(sleep=fail_from_now_on)).deliver(proposals, Deadline.after(30))
-    assert (delivery.delivered, delivery.rejected, delivery.pending) == (200, (), tuple(proposals[200:]))
-    assert delivery.problem == f"DataHub at {gms.url} fails (HTTP 500: injected 500, 2 requests)."
 
 
 @pytest.mark.slow
@@ -211,12 +190,6 @@ def test_an_aspect_that_gms_cannot_read_is_rejected_before_it_is_sent(
     assert "it has 16000001 characters" in rejected.reason
     monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "20000000")
     assert sink_of(gms.url).deliver(proposals, Deadline.after(60)).delivered == 2
-
-
-@pytest.mark.parametrize("body", ["no object", ["a", "list"], 7, {"message": None}])
-def test_an_error_with_any_body_is_understood(gms: GmsStandIn, body: Any) -> None:
-    gms.fail_next(500, body=body)
-    assert sink_of(gms.url, []).deliver(upserts(1), Deadline.after(30)).delivered == 1
 
 
 @cases("rest")
@@ -365,14 +338,6 @@ def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
         assert (len(delivery.pending), delivery.outage) == (1, outage), status
 
 
-def test_an_impossible_host_is_reported_at_once() -> None:
-    waits: list[float] = []
-    delivery = sink_of("http://*.example", waits).deliver(upserts(1), Deadline.after(30))
-    assert waits == []
-    assert delivery.problem is not None
-    assert "DataHub at http://*.example cannot be used with this connection" in delivery.problem
-
-
 class Frontend(GmsStandIn):
     """DataHub's web server: its /config is not that of GMS."""
 
@@ -443,19 +408,6 @@ def test_a_check_reports_version_and_credentials(gms: GmsStandIn) -> None:
     ]
     assert {request.method for request in gms.requests} == {"GET"}
     assert gms.stored == []
-
-
-def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
-    server, credentials = check(gms.url, token="another-token")
-    assert (server.status, credentials.status) == (CheckStatus.GOOD, CheckStatus.BAD)
-    assert "set a valid access token as its password" in credentials.message
-    assert "another-token" not in credentials.message
-
-
-def test_an_unreachable_server_is_reported() -> None:
-    (finding,) = check("http://127.0.0.1:9")
-    assert (finding.subject, finding.status) == ("DataHub", CheckStatus.BAD)
-    assert "is not available" in finding.message
 
 
 @pytest.mark.parametrize(

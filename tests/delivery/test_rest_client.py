@@ -148,10 +148,6 @@ def test_a_proposal_that_is_too_large_goes_alone() -> None:
     ]
 
 
-def test_no_proposals_make_no_body() -> None:
-    assert ours([]) == []
-
-
 # -- any answer of whatever stands in GMS's place: nothing lost, and nothing counted as delivered that was not
 
 

@@ -17,7 +17,7 @@ from airflow.providers.openlineage.plugins import macros
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, Asset, TaskGroup, task, task_group
+from airflow.sdk import DAG, Asset, task, task_group
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.utils.types import DagRunType
@@ -166,18 +166,6 @@ def test_owners_and_tags_follow_the_options_of_datahubs_plugin(monkeypatch: pyte
     assert (info().owners, info().tags) == ((), ())
 
 
-def test_values_that_airflow_does_not_have_are_none() -> None:
-    run = tries.DagRun(start_date=None)
-    ti = TaskInstance(start_date=None, log_url="", dag_run=run)
-    found = airflow_run.AttemptContext(context_of(Task(), ti)).attempt()
-    assert (found.start_ms, found.log_url, found.dag_run.start_ms) == (None, None, None)
-    assert (found.dag_run.url, found.dag_run.dag, found.task) == (
-        None,
-        run_tree.AirflowInfo(),
-        run_tree.AirflowInfo(properties={"task_id": "'build'"}),
-    )
-
-
 @pytest.mark.parametrize("run_type", DagRunType)
 def test_manual_runs_are_ad_hoc_and_all_others_scheduled(run_type: DagRunType) -> None:
     """A task knows the name of a run's type, the scheduler has the type itself."""
@@ -234,16 +222,6 @@ def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch,
 
 def tries_task(task_id: str, **more: Any) -> Any:
     return SparkSubmitDatahubOperator(task_id=task_id, application=f"{task_id}.py", name=task_id, **more)
-
-
-def test_the_tasks_before_a_task_are_its_upstream_tasks() -> None:
-    with DAG("shop", schedule=None):
-        with TaskGroup("group"):
-            second, first = tries_task("b"), tries_task("a")
-        build = tries_task("build")
-        [second, first] >> build >> tries_task("after")
-    found = airflow_run.AttemptContext(context_of(build)).attempt()
-    assert found.upstream == (run_tree.UpstreamTask("group.a"), run_tree.UpstreamTask("group.b"))
 
 
 def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPatch) -> None:

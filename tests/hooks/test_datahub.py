@@ -10,10 +10,9 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSink
+from airflow_provider_spark_datahub.delivery.sinks import RestSink
 from airflow_provider_spark_datahub.hooks import datahub, open_sink, sink_of
 from tests.cases import cases
-from tests.oracles.gms import GmsStandIn
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
 
@@ -72,15 +71,6 @@ def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: d
     assert re.search(reason, str(problem))
 
 
-def test_a_hook_opens_the_sink_of_its_connection(connection: Any, tmp_path: Path) -> None:
-    connection("datahub_rest_default", conn_type="datahub-rest", host="http://gms:8080")
-    connection("own_file", conn_type="datahub-file", host=str(tmp_path / "lineage"))
-    with datahub.DatahubRestHook().get_conn() as rest, datahub.DatahubFileHook("own_file").get_conn() as file:
-        assert isinstance(rest, RestSink)
-        assert isinstance(file, FileSink)
-    assert datahub.DatahubFileHook().datahub_conn_id == "datahub_file_default"
-
-
 def test_a_kafka_connection_of_datahubs_plugin_works(
     connection: Any, kafka: Kafka, schema_registry: SchemaRegistry
 ) -> None:
@@ -112,21 +102,3 @@ def test_the_test_of_a_connection_writes_nothing_and_says_what_it_found(
     assert found is works, message
     assert re.search(words, message)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_test_of_a_connection_to_gms_checks_its_credentials(connection: Any) -> None:
-    with GmsStandIn("token") as gms:
-        connection("tested", conn_type="datahub-rest", host=gms.url, password="wrong")
-        works, message = datahub.DatahubRestHook("tested").test_connection()
-        assert not works
-        assert "set a valid access token as its password" in message
-        connection("tested", conn_type="datahub-rest", host=gms.url, password="token")
-        works, message = datahub.DatahubRestHook("tested").test_connection()
-    assert works
-    assert "answers" in message
-
-
-def test_the_test_of_a_missing_connection_fails() -> None:
-    works, message = datahub.DatahubRestHook("missing").test_connection()
-    assert not works
-    assert "missing" in message

@@ -15,7 +15,6 @@ from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Sink
 from airflow_provider_spark_datahub.hooks.datahub import DatahubObjectStoreHook
 from tests.delivery.faults import Fault, survive
 from tests.delivery.samples import patch, upsert, upserts
-from tests.servers.loopback import Answer, AnsweringServer
 from tests.servers.s3 import S3
 
 
@@ -96,13 +95,3 @@ def test_proposals_arrive_after_the_fault(fault: Fault[Bucket], bucket: Bucket, 
     survive(fault, bucket, open_sink(), proposals)
     (found,) = bucket.objects()
     assert [each["entityUrn"] for each in json.loads(found.read_text())] == [each.entity_urn for each in proposals]
-
-
-def test_a_server_that_answers_everything_stores_nothing(bucket: Bucket, open_sink: OpenSink) -> None:
-    with AnsweringServer(lambda _: Answer(200, {}, {"ETag": '"0"'})) as server:
-        delivery = open_sink(extra={"endpoint_url": server.url, "region_name": "us-east-1"}).deliver(
-            upserts(2), Deadline.after(10)
-        )
-    assert len(delivery.pending) == 2
-    assert "is not available" in str(delivery.problem)
-    assert bucket.objects() == []

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
-from airflow_provider_spark_datahub.delivery.outbox import Drain, Lease, Outbox, OutboxError, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxError
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from tests.delivery.outboxes import Recording, key, put, receipts_in
 from tests.delivery.samples import upsert, upserts
@@ -30,11 +29,6 @@ def outbox(location: str) -> Outbox:
     return open_outbox(location)
 
 
-def test_an_outbox_can_be_a_folder(tmp_path: Path) -> None:
-    put(open_outbox(str(tmp_path)))
-    assert len(list((tmp_path / "pending").rglob("*.jsonl"))) == 1
-
-
 def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
     entry = put(outbox, proposals=3).attach_events([b"raw"])
     assert str(entry).startswith(f"{location}/pending/shop.group-build-")
@@ -49,15 +43,6 @@ def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location
     assert (held.endswith(".jsonl"), events.endswith(".events.ndjson.gz")) == (True, True)
     (receipt,) = receipts_in(outbox)
     assert (receipt.delivered, receipt.rejected) == (2, 1)
-
-
-def test_a_lease_in_s3_has_one_holder(outbox: Outbox) -> None:
-    group = put(outbox).name.group
-    lease = Lease.take(outbox.storage, group)
-    assert lease is not None
-    with lease:
-        assert Lease.take(outbox.storage, group) is None
-    assert outbox.storage.stored("leases") == {}
 
 
 def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) -> None:
@@ -77,11 +62,6 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
     for number in range(6):
         assert sink.names.index(f"{number}.1") < sink.names.index(f"{number}.2")
     assert outbox.names() == []
-
-
-def test_the_quota_holds_in_s3(location: str) -> None:
-    with pytest.raises(OutboxError, match="outbox_max_bytes"):
-        put(open_outbox(location, OutboxLimits(max_bytes=10)))
 
 
 def test_a_wrong_secret_is_reported_without_its_text(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,20 +56,6 @@ def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(locatio
     assert again.opened == 0
 
 
-def test_a_delivery_continues_with_the_batch_that_failed(location: str) -> None:
-    broken, healed = Receiver(lambda one: one == PARTS[0][_BATCH]), Receiver()
-    assert deliver(location, broken).complete < 2
-    assert deliver(location, healed).complete == 2
-    # Two threads deliver the parts, so only the order within a part is certain.
-    assert [one for one in healed.arrived if one in PARTS[0]] == PARTS[0][_BATCH:]
-
-
-def test_rejected_proposals_are_kept_beside_the_parts(location: str) -> None:
-    assert deliver(location, Receiver(rejects=",a3)")).rejected == 1
-    (held,) = (result_folder(location, "lake") / "_state" / "rejected").iterdir()
-    assert json.loads(held.read_text())["reason"] == "no such thing"
-
-
 def test_the_command_delivers_from_there(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = BackfillPlan(("/events",), location)
     (result_folder(location, "lake") / PLAN_FILE).write_bytes(plan.to_json().encode())

@@ -1,9 +1,9 @@
 """A stand-in for DataHub's GMS on a free loopback port: its endpoints, status codes and strictness, faults on demand.
 
-What it answers was read from GMS's sources: rest.li's ``/aspects``, OpenAPI's ``/openapi/v3/entity`` and the
-OpenLineage endpoint. It is stricter in one thing: a field that the aspect does not have is refused, where GMS leaves
-it out. It deletes nothing, and of patches applies those of the edges of DataJobs. What it keeps can be read back by
-rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage graph, GraphQL.
+What it answers was read from GMS's sources: rest.li's ``/aspects`` and OpenAPI's ``/openapi/v3/entity``. It is
+stricter in one thing: a field that the aspect does not have is refused, where GMS leaves it out. It deletes nothing,
+and of patches applies those of the edges of DataJobs. What it keeps can be read back by rest.li, OpenAPI
+(``batchGet``) and, as for the neighbours in the lineage graph, GraphQL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ Proposal = dict[str, Any]
 
 _REST_LI_HEADERS = {"X-RestLi-Protocol-Version": "2.0.0"}
 _ENTITY_PATH = "/openapi/v3/entity/"
-_OPENLINEAGE_PATH = "/openapi/openlineage/api/v1/lineage"
 _RUN_ASPECTS = ("Input", "Output", "Relationships", "Properties")
 _OPEN_TO_EVERYONE = ("/config", "/health")
 _CONFIG: Mapping[str, Any] = {
@@ -67,8 +66,6 @@ class GmsStandIn(AnsweringServer):
         """The proposals GMS would keep, in wire form, in the order they came."""
         self.dropped: list[tuple[Proposal, list[str]]] = []
         """Those it would answer 200 for and not keep, with the reasons: a test must look here."""
-        self.openlineage: list[Any] = []
-        """The raw OpenLineage events it was sent."""
         self._faults: deque[Answer | float] = deque()
         self._rejections: list[Callable[[Proposal], bool]] = []
         self._stumbling_blocks: set[str] = set()
@@ -141,8 +138,6 @@ class GmsStandIn(AnsweringServer):
             entity_type = url.path.removeprefix(_ENTITY_PATH)
             is_async = query.get("async", "true") == "true"
             return self._ingest_openapi(request.method, entity_type, content, is_async)
-        if url.path == _OPENLINEAGE_PATH and request.method == "POST":
-            return self._ingest_openlineage(content)
         return _not_found(request)
 
     def _ingest_rest_li(self, action: str | None, content: Any) -> Answer:
@@ -287,17 +282,6 @@ class GmsStandIn(AnsweringServer):
                 return Answer(200, {"version": 0, "aspect": {kind: held}}, _REST_LI_HEADERS)
             return _rest_li_error(404, "not found")
         return _not_found(request)
-
-    def _ingest_openlineage(self, event: Any) -> Answer:
-        try:
-            is_complete = all([event["eventTime"], event["run"]["runId"], event["job"]["name"]])
-        except (KeyError, TypeError):
-            is_complete = False
-        if not is_complete:
-            return Answer(500)
-        with self._lock:
-            self.openlineage.append(event)
-        return Answer(200)
 
 
 def _not_found(request: Request) -> Answer:

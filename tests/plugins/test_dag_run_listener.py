@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.dag_run_listener import _WorkThread
-from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from tests.airflow_versions import DagSerialization
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
@@ -199,15 +198,6 @@ def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> 
     assert not (sinks / "outbox").exists()
 
 
-def test_an_undelivered_end_stays_in_the_outbox(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (sinks / "sinks").mkdir()
-    (sinks / "sinks/one").touch()
-    end(dag_to("one"))
-    (entry,) = outbox_at(sinks / "outbox").entries()
-    assert (entry.manifest.connection_id, entry.manifest.pending) == ("one", len(END_OF_A_RUN))
-    assert "of shop: Cannot write to the folder" in caplog.text
-
-
 def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="missing")
@@ -219,36 +209,11 @@ def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest
     assert entry.manifest.connection_id == "missing"
 
 
-def test_a_dag_run_without_its_dag_is_asked_for_it(sinks: Path) -> None:
-    class Run(DagRun):
-        def get_dag(self) -> Any:
-            return dag_to("one")
-
-    dag_run_listener.on_dag_run_success(Run(end_date=None), "")
-    let_threads_finish()
-    assert notified(sinks) == ["one"]
-
-
 @pytest.mark.parametrize("dag_run", [None, object(), DagRun(dag=object())])
 def test_the_scheduler_never_sees_a_failure(dag_run: Any, caplog: pytest.LogCaptureFixture) -> None:
     dag_run_listener.on_dag_run_success(dag_run, "")
     dag_run_listener.on_dag_run_failed(dag_run, "")
     assert caplog.text.count("Could not report the end of DAG run") == 2
-
-
-def test_airflow_calls_the_listener(sinks: Path) -> None:
-    from airflow.listeners.listener import get_listener_manager
-
-    manager: Any = get_listener_manager()
-    (listener,) = SparkDatahubPlugin.listeners
-    manager.clear()
-    manager.add_listener(listener)
-    try:
-        manager.hook.on_dag_run_success(dag_run=DagRun(dag=dag_to("one"), end_date=END), msg="")
-        let_threads_finish()
-    finally:
-        manager.clear()
-    assert notified(sinks) == ["one"]
 
 
 def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
@@ -461,14 +426,6 @@ def test_steps_are_called_in_order_and_the_thread_ends() -> None:
     assert working() == []
 
 
-def test_a_later_step_starts_a_new_thread() -> None:
-    thread, done = _WorkThread("work", daemon=True, backlog=1), list[int]()
-    for number in range(3):
-        assert thread.submit(partial(done.append, number))
-        assert thread.wait(30)
-    assert done == [0, 1, 2]
-
-
 def test_one_step_at_a_time_and_a_limited_backlog() -> None:
     thread, done = _WorkThread("work", daemon=True, backlog=1), list[str]()
     begun, goes_on = threading.Event(), threading.Event()
@@ -497,10 +454,6 @@ def test_a_process_that_ends_and_starts_no_thread_calls_the_step_itself(monkeypa
     assert thread.submit(lambda: called.append(1))
     assert called == [1]
     assert thread.wait(0)
-
-
-def test_waiting_for_nothing_takes_no_time() -> None:
-    assert _WorkThread("work", daemon=True).wait(0)
 
 
 FORK_AND_END = """

@@ -33,7 +33,6 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at, proposals_in
-from tests.delivery.samples import delivered_text
 from tests.patience import join, wait_until
 from tests.servers.chromium import Chromium
 from tests.servers.loopback import LoopbackServer
@@ -335,28 +334,6 @@ def test_each_address_asks_for_the_same_right(
     for action in ("deliver", "requeue"):
         own_token = token(client) if may_deliver else page_token
         assert (press(client, action, token=own_token).status_code == 200) is may_deliver, action
-
-
-def test_a_viewer_may_look_and_an_editor_may_deliver(client: TestClient, source: Source, sink: Path) -> None:
-    put(source, JOB)
-    sign_in(client, "viewer")
-    seen = client.get("run", params=RUN)
-    assert seen.status_code == 200
-    assert "1 proposal for sink" in seen.text
-    assert "Deliver now" not in seen.text
-    assert "You may look, but not deliver" in seen.text
-    assert token(client) == ""
-    assert client.post("deliver", params=RUN, headers=HERE, content="{}").status_code == 403
-    assert len(client.get("proposals", params=RUN).text.splitlines()) == 1
-    sign_in(client, "user")
-    assert "Deliver now" in client.get("run", params=RUN).text
-    answer = press(client)
-    assert (answer.status_code, delivered_text(sink).count("dataJobInputOutput")) == (200, 1)
-    assert answer.json()["message"].startswith("1 entry settled (1 proposal delivered")
-    after = client.get("task", params=TASK).text
-    assert "Deliver now" not in after
-    assert ">delivered</span>" in after
-    assert 'data-key="j1"' in after  # it is drawn from the kept proposals
 
 
 @pytest.fixture
