@@ -1,21 +1,50 @@
-"""``spark-datahub convert``: OpenLineage events to DataHub proposals."""
+"""``spark-datahub convert``, and the input of all commands: proposals, and OpenLineage events, which are converted.
+
+A file, or standard input, contains proposals in either form, a part of a backfill, events, or an entry of the outbox or
+its quarantine, and may be compressed with gzip or zstd. The format is detected from the first bytes or the first
+object.
+
+Tests: ``tests/cli/test_convert.py`` and ``test_sources.py``.
+"""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Iterator
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
+from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.cli.sources import EventConversion, input_files
-from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal, json_lines
+from airflow_provider_spark_datahub.conversion import (
+    Conversion,
+    Converter,
+    Diagnostics,
+    Ending,
+    EventError,
+    LineageSettings,
+    Proposal,
+    ProposalFormatError,
+    convert_single,
+    json_lines,
+)
+from airflow_provider_spark_datahub.delivery.outbox import FORMAT
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task import gc_paused
+
+_WRITTEN_AT_ONCE = 100
+_MOST_PROBLEMS = 20  # listed for each file
+_PARQUET = b"PAR1"
 
 
 class _Format(StrEnum):
@@ -73,12 +102,12 @@ def convert(
 
 def _conversion(
     settings: LineageSettings, events: list[Path] | None, event_log: Path | None, exit_code: int | None, *, alone: bool
-) -> tuple[EventConversion, Iterator[Proposal]]:
+) -> tuple[_EventConversion, Iterator[Proposal]]:
     """Return the conversion of events, or of event logs if there are no events, and its proposals."""
     if event_log is not None and not events:
-        conversion = EventConversion(settings, [])
+        conversion = _EventConversion(settings, [])
         return conversion, conversion.from_event_log(event_log, exit_code)
-    conversion = EventConversion(settings, input_files(events, failed=console.EXIT_INCOMPLETE), event_log)
+    conversion = _EventConversion(settings, _input_files(events, failed=console.EXIT_INCOMPLETE), event_log)
     return conversion, conversion.per_event() if alone else conversion.coalesced(exit_code)
 
 
@@ -96,4 +125,290 @@ def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) ->
     return count
 
 
-_WRITTEN_AT_ONCE = 100
+class _EventConversion:
+    """Conversion of event files to proposals.
+
+    :ivar read: number of events that were read; :attr:`converted`: of those that were converted.
+    :ivar problems: one sentence for each thing that could not be read or converted.
+    :ivar notes: messages for the user about files without events, and about lineage that the events do not show.
+    :ivar diagnostics: diagnostics of all conversions, from which the problems are made.
+    """
+
+    def __init__(
+        self, settings: LineageSettings, sources: Sequence[capture.EventSource], event_log: Path | None = None
+    ) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._event_log = event_log
+        self._places: dict[str, str] = {}
+        self._complete = True
+        self.read = self.converted = 0
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self.diagnostics = Diagnostics()
+
+    def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
+        """Convert all events together."""
+        converter = Converter(self._settings)
+        for event, place in self._events():
+            if (error := converter.add(event)) is not None:
+                self._places.setdefault(str(error), place())
+        log_complete = True
+        if self._event_log is not None:
+            log = capture.EventLog(self._event_log, application_ids=converter.application_ids)
+            for log_event in log:
+                converter.add_log_event(log_event)
+            self.problems += log.problems
+            log_complete = log.complete
+        yield from self._proposals(converter, exit_code, events_complete=self._complete, log_complete=log_complete)
+
+    def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
+        """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
+        log = capture.EventLog(folder)
+        converter: Converter | None = None
+        for event in log:
+            self.read += 1
+            # Every log begins with this event.
+            if event["Event"] == "SparkListenerLogStart" and converter is not None:
+                yield from self._proposals(converter, exit_code)
+                converter = None
+            converter = converter or Converter(self._settings)
+            converter.add_log_event(event)
+        if converter is not None:
+            yield from self._proposals(converter, exit_code)
+        self.problems += log.problems
+        if not log.logs and not log.problems:
+            self.problems.append(f"there is no Spark event log in {folder}")
+
+    def _proposals(
+        self, converter: Converter, exit_code: int | None, *, events_complete: bool = True, log_complete: bool = True
+    ) -> Iterator[Proposal]:
+        succeeded = None if exit_code is None else exit_code == 0
+        yield from converter.proposals(Ending(succeeded, events_complete=events_complete), log_complete=log_complete)
+        self._add(converter.conversion)
+
+    def per_event(self) -> Iterator[Proposal]:
+        """Convert each event on its own."""
+        total = Conversion()
+        for event, place in self._events():
+            try:
+                conversion = convert_single(event, self._settings)
+            except EventError as error:
+                total.diagnostics.reject(error)
+                self._places.setdefault(str(error), place())
+            else:
+                total.events += 1
+                total.diagnostics.merge(conversion.diagnostics)
+                yield from conversion.proposals(self._settings)
+        self._add(total)
+
+    def _events(self) -> Iterator[tuple[bytes, Callable[[], str]]]:
+        """Yield each event with a function that names its place; describe each file at its end."""
+        for source in self._sources:
+            collection = capture.CollectedEvents(source, capture.checked_text)
+            report = collection.report
+            for event in collection:
+                self.read += 1
+                yield event, partial("{}, line {}".format, source, report.lines)
+            self._describe(report)
+
+    def _describe(self, report: capture.CollectionReport) -> None:
+        self._complete &= report.outcome is capture.Outcome.COMPLETE and not report.quarantined_count
+        if report.quarantined:
+            first, more = report.quarantined[0], report.quarantined_count - 1
+            others = f" ({counted(more, 'more unusable line')} in this file)" if more else ""
+            self.problems.append(f"{first.source}, line {first.line}: {first.reason}{others}")
+        if report.outcome is capture.Outcome.EMPTY:
+            self.notes.append(f"{report.detail} holds no event")
+        elif report.outcome is not capture.Outcome.COMPLETE:
+            self.problems.append(report.sentence)
+
+    def _add(self, conversion: Conversion) -> None:
+        self.converted += conversion.events
+        self.diagnostics.merge(conversion.diagnostics)
+        self.problems += conversion.diagnostics.messages(self._places)
+        self.notes += conversion.diagnostics.gaps
+
+
+@dataclass(frozen=True, slots=True)
+class _InputFile:
+    """File of a command, or standard input: decompressed if it is compressed.
+
+    :param file: open file of a source that can be read only once: standard input, or the content of a file.
+    """
+
+    name: str
+    file: IO[bytes] | None = None
+
+    def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
+        file: IO[bytes] = Path(self.name).open("rb") if self.file is None else self.file  # noqa: SIM115 (returned open)
+        try:
+            return capture.decompressed(file)
+        except OSError:
+            file.close()
+            raise
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _input_files(paths: Sequence[Path] | None, *, failed: int) -> list[capture.EventSource]:
+    """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
+
+    :raises typer.Exit: with the status ``failed`` if a file cannot be read; for wrong options if nothing is named.
+    """
+    if not paths and not _is_redirected(sys.stdin.buffer):
+        console.fail("Name a file, or pipe one to standard input.")
+    sources: list[capture.EventSource] = []
+    for path in _files(paths or [Path("-")], failed):
+        if str(path) == "-":
+            sources.append(_InputFile("standard input", sys.stdin.buffer))
+            continue
+        try:
+            with path.open("rb"):
+                sources.append(_InputFile(str(path)))
+        except OSError as error:
+            console.fail(f"cannot read {path}: {error.strerror or error}", failed)
+    return sources
+
+
+def _files(paths: Sequence[Path], failed: int) -> Iterator[Path]:
+    """Yield the paths, and in place of a folder all files below it; names with a dot in front are left out."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = (file for file in sorted(path.rglob("*")) if file.is_file())
+        files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        if not files:
+            console.fail(f"there is no file in {path}", failed)
+        yield from files
+
+
+def _is_redirected(stream: IO[bytes]) -> bool:
+    """Return whether standard input is a pipe or a file: a terminal or ``/dev/null`` has nothing to read."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return isinstance(stream, io.BytesIO)
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+class _Sources(NamedTuple):
+    """Content of the files of a command.
+
+    :param problems: one sentence for each thing that could not be read or converted.
+    :param diagnostics: those of the events' conversion; ``None`` if there are no events.
+    """
+
+    proposals: list[Proposal]
+    problems: list[str]
+    diagnostics: Diagnostics | None
+
+
+def read_sources(
+    paths: Sequence[Path] | None,
+    *,
+    failed: int,
+    settings: LineageSettings | None = None,
+    event_log: Path | None = None,
+    exit_code: int | None = None,
+) -> _Sources:
+    """Read the proposals of all files, in their order; then convert all events together.
+
+    Malformed lines are skipped and reported.
+
+    :param paths: as for :func:`_input_files`.
+    :param settings: settings of the conversion; ``None`` for the defaults.
+    :param event_log: folder of Spark's own event logs.
+    :param exit_code: exit code of ``spark-submit``, if it is known.
+    :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
+    """
+    proposals: list[Proposal] = []
+    problems: list[str] = []
+    events: list[capture.EventSource] = []
+    for source in _input_files(paths, failed=failed):
+        try:
+            with source.open("rb") as file:
+                content = file.read()
+        except OSError as error:
+            console.fail(f"cannot read {source}: {error.strerror or error}", failed)
+        if content.startswith(_PARQUET):
+            content = _lines_of(str(source), content, failed)
+        objects = _Objects(str(source), content)
+        if objects.are_events():
+            events.append(_InputFile(str(source), io.BytesIO(objects.as_lines())))
+        else:
+            proposals += objects.proposals()
+            problems += objects.problems()
+    if events:
+        conversion = _EventConversion(settings or LineageSettings(), events, event_log)
+        proposals += conversion.coalesced(exit_code)
+        return _Sources(proposals, problems + conversion.problems, conversion.diagnostics)
+    return _Sources(proposals, problems, None)
+
+
+def _lines_of(name: str, content: bytes, failed: int) -> bytes:
+    """Return the proposals of a part of a backfill, one a line."""
+    from airflow_provider_spark_datahub.backfill.plan import PartError, read_part
+
+    try:
+        return "\n".join(read_part(io.BytesIO(content), name)).encode()
+    except PartError as error:
+        console.fail(str(error), failed)
+
+
+class _Objects:
+    """JSON objects of a file: one a line, or the elements of an array."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self.bad: list[str] = []
+        self.is_array = content.lstrip()[:1] == b"["
+        self.content = content
+        self.unit = "element" if self.is_array else "line"
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Yield each object with its number, from 1; add malformed lines to the problems."""
+        for number, text in enumerate([self.content] if self.is_array else self.content.split(b"\n"), 1):
+            if not text.strip():
+                continue
+            try:
+                document = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                bad_array = f"{self.name} is not a valid JSON array: {error}"
+                self.bad.append(bad_array if self.is_array else f"{self.name}, line {number}: not valid JSON")
+            else:
+                yield from enumerate(document, 1) if self.is_array else [(number, document)]
+
+    def are_events(self) -> bool:
+        """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
+        first = next((obj for _, obj in self if not _is_manifest(obj)), None)
+        self.bad.clear()
+        return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
+
+    def as_lines(self) -> bytes:
+        """Return the objects one a line, without the manifest of an outbox entry."""
+        if self.is_array:
+            return b"".join(json.dumps(element).encode() + b"\n" for _, element in self)
+        first, _, rest = self.content.partition(b"\n")
+        return rest if FORMAT.encode() in first and b'"format"' in first else self.content
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Yield the proposals; in a quarantine entry each one comes with its reason."""
+        for number, obj in self:
+            if _is_manifest(obj):
+                continue
+            try:
+                yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
+            except ProposalFormatError as error:
+                self.bad.append(f"{self.name}, {self.unit} {number}: {error}")
+
+    def problems(self) -> list[str]:
+        """Return the first problems, and the number of the others."""
+        more = len(self.bad) - _MOST_PROBLEMS
+        return [*self.bad[:_MOST_PROBLEMS], *([f"{self.name}: {more} more like these"] if more > 0 else [])]
+
+
+def _is_manifest(obj: Any) -> bool:
+    return isinstance(obj, dict) and obj.get("format") == FORMAT

@@ -1,26 +1,46 @@
-"""Commands on the histories that an outbox keeps: ``changed`` and ``impact``."""
+"""Commands on what the outbox keeps of runs: ``changed``, ``impact``, ``reconcile`` and ``coverage``.
+
+Tests: ``tests/cli/test_histories.py``, ``test_reconcile.py`` and ``test_coverage.py``.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
 
-from airflow_provider_spark_datahub import hooks
+from airflow_provider_spark_datahub import delivery, hooks, visualization
 from airflow_provider_spark_datahub.cli import console
+from airflow_provider_spark_datahub.cli.convert import read_sources
 from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
-from airflow_provider_spark_datahub.conversion import Impact, Records, UnknownWriteError, parse_time_ms
-from airflow_provider_spark_datahub.delivery import Deadline, SinkSettingsError, sinks
-from airflow_provider_spark_datahub.delivery.outbox import Histories
+from airflow_provider_spark_datahub.conversion import (
+    DailyTable,
+    Fingerprint,
+    Impact,
+    LineageSettings,
+    Records,
+    UnknownWriteError,
+    parse_time_ms,
+)
+from airflow_provider_spark_datahub.delivery import Deadline, Reconciliation, SinkSettingsError, sinks
+from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.foundation.text import counted
+from airflow_provider_spark_datahub.foundation.text import counted, printable
 
 _DATAHUB_SECONDS = 600.0
 """Time to read the runs that DataHub has."""
+_DETAIL = re.compile(r" \([^()]*\)$")
+_PATH = re.compile(r"(?<![\w.])/[^\s:;,'\"]+")
+_NO_REASON = "the report gives no reason"
 
 
 def changed(
@@ -40,7 +60,7 @@ def changed(
         records = histories.of_task(AttemptKey(dag, "", task, map_index, 1))
         record = next((record for record in records if run in (None, record.key.run_id)), None)
         if record is None:
-            say_unread(histories)
+            _say_unread(histories)
             console.fail(f"No run {run or ''} of {dag}.{task} is recorded.".replace("  ", " "))
         lines = histories.changes(record)
     if as_json:
@@ -49,7 +69,7 @@ def changed(
         for line in lines:
             console.show_line(line)
         console.say(f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run")
-    if say_unread(histories):
+    if _say_unread(histories):
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
@@ -78,11 +98,11 @@ def impact(
     with opened_outbox(outbox, or_folder=True) as opened:
         histories = Histories(opened.storage)
         records = Records(histories.all())
-    is_whole = not say_unread(histories)
+    is_whole = not _say_unread(histories)
     if connection is not None:
         try:
             deadline = Deadline.after(_DATAHUB_SECONDS)
-            settings = datahub_settings(connection)
+            settings = _datahub_settings(connection)
             records = records.plus(sinks.read_runs(settings, dataset, records.named(dataset), deadline))
         except SinkSettingsError as error:
             console.fail(str(error), console.EXIT_INCOMPLETE)
@@ -98,22 +118,6 @@ def impact(
         _show(outcome)
     if not is_whole:
         raise typer.Exit(console.EXIT_INCOMPLETE)
-
-
-def datahub_settings(connection: str) -> sinks.RestSettings:
-    """Return the settings of a connection to DataHub's REST API; end the command with a message for any other."""
-    with console.airflow_logs_to_stderr():
-        sink, problem = hooks.open_sink(connection)
-    if not isinstance(sink, sinks.RestSink):
-        console.fail(problem or f"connection {connection!r} is not of type datahub-rest")
-    return sink.settings
-
-
-def say_unread(histories: Histories) -> bool:
-    """Say that fingerprints could not be read; return whether there are any."""
-    if histories.unread:
-        console.say(f"{counted(histories.unread, 'fingerprint')} cannot be read: nobody knows what these runs used.")
-    return bool(histories.unread)
 
 
 def _show(outcome: Impact) -> None:
@@ -136,3 +140,190 @@ def _clears(outcome: Impact) -> Iterator[str]:
         # Logical dates have microseconds.
         start, end = (datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat() for more in (0, 1))
         yield f"airflow tasks clear {shlex.quote(dag_id)} -t {shlex.quote(task_id)} -s {start} -e {end}"
+
+
+def reconcile(
+    lineage: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Files of proposals or of OpenLineage events, also .gz and .zst; - for standard input; default: what "
+            "the outbox knows of all tasks.",
+            show_default=False,
+        ),
+    ] = None,
+    outbox: OutboxOption = None,
+    connection: Annotated[str, typer.Option(help="Airflow connection of type datahub-rest.")] = "datahub_rest_default",
+    config: console.ConfigOption = None,
+    set_: console.SetOption = None,
+    output: console.OutputOption = None,
+) -> None:
+    """Find the datasets of DataHub that are tables which our lineage names otherwise: in other case, with an instance,
+    by their path, or under another catalogue's platform.
+
+    Writes the setting dataset_urns as JSON, to review, commit and give to the tasks, and path_specs for the tables
+    that tasks write to another path in each run. Nothing is guessed: a table with several candidates is listed and
+    left out.
+
+    Exit status: 0; 1 if DataHub or a file cannot be read; 2 for wrong options.
+    """
+    settings, _ = console.read_settings(config, set_ or [])
+    ours, daily = _our_datasets(lineage, outbox, settings)
+    server = _datahub_settings(connection)
+    try:
+        reconciliation = delivery.reconcile(ours, sinks.read_datasets(server), settings, daily)
+    except SinkSettingsError as error:
+        console.fail(str(error), console.EXIT_INCOMPLETE)
+    for line in _reconciliation_lines(reconciliation):
+        console.say(printable(line))
+    console.say(f"{counted(len(ours), 'dataset')}: {len(reconciliation.same)} named otherwise in DataHub, "
+                f"{len(reconciliation.ambiguous)} ambiguous, {len(reconciliation.ghosts)} known by lineage alone, "
+                f"{counted(len(reconciliation.daily), 'table')} with another path in each run")  # fmt: skip
+    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file:
+        file.write(json.dumps(_proposed(reconciliation, settings), indent=2) + "\n")
+
+
+def _our_datasets(
+    lineage: list[Path] | None, outbox: str | None, settings: LineageSettings
+) -> tuple[dict[str, None], list[DailyTable]]:
+    """Return the URNs of our lineage, and the tables that tasks write to another path in each run."""
+    ours: dict[str, None] = {}
+    records: list[Fingerprint] = []
+    if lineage:
+        proposals, problems, _ = read_sources(lineage, failed=console.EXIT_INCOMPLETE, settings=settings)
+        for problem in problems:
+            console.say(problem)
+        jobs = visualization.build_graph(proposals).jobs
+        ours = dict.fromkeys(urn for job in jobs for urn in (*job.inputs, *job.outputs))
+    if outbox or not lineage:
+        with opened_outbox(outbox, or_folder=True) as opened:
+            histories = Histories(opened.storage)
+            records = list(histories.all())
+        _say_unread(histories)
+    ours |= dict.fromkeys(urn for record in records for urn in record.datasets)
+    return ours, list(DailyTable.of_tasks(records))
+
+
+def _reconciliation_lines(reconciliation: Reconciliation) -> Iterator[str]:
+    for urn, others in reconciliation.ambiguous.items():
+        yield f"{urn} may be any of {', '.join(others)}: left out"
+    for table, problem in reconciliation.daily:
+        but = f", but {problem}: left out" if problem else ""
+        yield f"{counted(len(table.urns), 'dataset')} such as {table.urns[0]}: {table.setting}{but}"
+    for urn, count in reconciliation.similar.items():
+        yield f"{count} datasets may be one: they differ from {urn} only in digits, dates and UUIDs"
+    for urn in reconciliation.ghosts:
+        yield f"{urn} is known by lineage alone"
+
+
+def _proposed(reconciliation: Reconciliation, settings: LineageSettings) -> dict[str, Any]:
+    """Return the settings that name datasets as DataHub does, with what such settings already say."""
+    same = {
+        urn: reconciliation.same.get(other, other) for urn, other in settings.dataset_urns.items()
+    } | reconciliation.same
+    specs: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for spec in settings.path_specs:
+        parts = {name: getattr(spec, name) for name in ("path_spec_list", "env", "platform_instance")}
+        of_platform = specs.setdefault(spec.platform, {})
+        of_platform[spec.alias or f"spec{len(of_platform)}"] = {name: part for name, part in parts.items() if part}
+    for table, problem in reconciliation.daily:
+        if not problem:
+            of_platform = specs.setdefault(table.platform, {})
+            of_platform[f"spec{len(of_platform)}"] = table.spec
+    return {"dataset_urns": dict(sorted(same.items()))} | ({"path_specs": specs} if specs else {})
+
+
+def _datahub_settings(connection: str) -> sinks.RestSettings:
+    """Return the settings of a connection to DataHub's REST API; end the command with a message for any other."""
+    with console.airflow_logs_to_stderr():
+        sink, problem = hooks.open_sink(connection)
+    if not isinstance(sink, sinks.RestSink):
+        console.fail(problem or f"connection {connection!r} is not of type datahub-rest")
+    return sink.settings
+
+
+def _say_unread(histories: Histories) -> bool:
+    """Say that fingerprints could not be read; return whether there are any."""
+    if histories.unread:
+        console.say(f"{counted(histories.unread, 'fingerprint')} cannot be read: nobody knows what these runs used.")
+    return bool(histories.unread)
+
+
+def coverage(
+    since: Annotated[
+        str, typer.Option(help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h.")
+    ] = "7d",
+    dag: Annotated[list[str] | None, typer.Option("--dag", help="Only tasks of this DAG; repeatable.")] = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Count the tasks with and without lineage, by the reports of their last attempts and by the outbox.
+
+    Pending and quarantined entries of the outbox are counted whatever their age.
+
+    Exit status: 0 if all tasks have lineage and all of it is delivered; 1 if not, or if the outbox or Airflow's
+    database cannot be read; 2 for wrong options.
+    """
+    import pendulum
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        moment = pendulum.parse(str(console.since_now(since)))
+    except ValueError:
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
+        console.fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h")
+    dag_ids = set(dag) if dag else None
+    try:
+        with console.airflow_logs_to_stderr():
+            source = hooks.LineageSource()
+            records = source.newest(None, dag_ids, undelivered=True)
+            reports = source.reports(dag_ids, most=None, since=moment)
+    except OSError as error:
+        console.fail(f"cannot read the outbox: {error}", console.EXIT_INCOMPLETE)
+    except SQLAlchemyError as error:
+        console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
+    counts = _counts(reports, records, time.time())
+    counts["since"] = moment.isoformat()
+    if as_json:
+        console.show_json(counts)
+    else:
+        for line in _coverage_lines(counts):
+            console.show_line(line)
+    if counts["without"] or counts["pending"] or counts["quarantined"]:
+        raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+def _counts(reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:
+    """Return the counts.
+
+    :param now: in seconds since 1970 UTC.
+    """
+    reasons: Counter[str] = Counter()
+    with_lineage = 0
+    for task in reports:
+        if task.has_lineage:
+            with_lineage += 1
+        else:
+            # Cut paths, and the details in brackets at the end: they would make every task's reason a different one.
+            reasons[_PATH.sub("…", _DETAIL.sub("", next(iter(task.reasons), _NO_REASON)))] += 1
+    states = Counter(record.state for record in records)
+    oldest = min((record.created_ms for record in records if record.state != "quarantined"), default=None)
+    return {
+        "tasks": with_lineage + reasons.total(),
+        "with_lineage": with_lineage,
+        "without": dict(reasons.most_common()),
+        **{state: states[state] for state in ("pending", "unfinished", "quarantined")},
+        "oldest_pending_seconds": None if oldest is None else max(0, round(now - oldest / 1000)),
+    }
+
+
+def _coverage_lines(counts: dict[str, Any]) -> Iterable[str]:
+    share = f" ({100 * counts['with_lineage'] / counts['tasks']:.1f} %)" if counts["tasks"] else ""
+    yield f"{counts['with_lineage']} of {counted(counts['tasks'], 'task')} with lineage{share} since {counts['since']}"
+    for reason, count in counts["without"].items():
+        yield f"  {count} without: {reason}"
+    oldest = counts["oldest_pending_seconds"]
+    age = "" if oldest is None else f", the oldest for {oldest / 3600:.1f} h"
+    yield (
+        f"outbox: {counted(counts['pending'], 'entry')} pending and {counts['unfinished']} not converted{age}; "
+        f"{counts['quarantined']} quarantined"
+    )

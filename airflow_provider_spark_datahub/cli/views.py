@@ -16,7 +16,7 @@ import typer
 
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.cli.convert import read_sources
 from airflow_provider_spark_datahub.conversion import LineageSettings
 
 

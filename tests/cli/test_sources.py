@@ -10,7 +10,7 @@ import pytest
 import typer
 import zstandard
 
-from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.cli.convert import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Manifest
 from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject

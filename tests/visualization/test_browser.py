@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub import visualization
-from airflow_provider_spark_datahub.cli.sources import read_sources
+from airflow_provider_spark_datahub.cli.convert import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from tests.cli.commands import run
 from tests.servers.chromium import Chromium, installed
