@@ -1,13 +1,11 @@
-"""The terminal view: runs as a tree, jobs between their inputs and outputs, column lineage as a table."""
+"""The terminal view: runs as a tree, jobs with what they read and write as lists, column lineage as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, tzinfo
 from graphlib import CycleError, TopologicalSorter
-from itertools import zip_longest
-from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -33,34 +31,15 @@ _LONGEST_STATE = 12  # as UP_FOR_RETRY: a longer state of another producer must 
 _GAP = 2
 _INDENT = 4  # of a level of rich's tree
 _LEAST_LABEL = 8
-_LINE = len(" -+> ")  # the shortest line between two names
 _WIDEST_TREE = 100
 """Columns of the tree of runs: results far from the names are hard to read."""
-
-
-class _Glyphs(NamedTuple):
-    """Characters of lines and marks.
-
-    :param joins: ends of the lines from inputs to a job: of the only one, the first, one between, and the last.
-    :param forks: ends of the lines from a job to its outputs, likewise.
-    """
-
-    line: str
-    joins: tuple[str, str, str, str]
-    forks: tuple[str, str, str, str]
-    back_arrow: str
-    ellipsis: str
-
-
-_UNICODE = _Glyphs("─", ("─▶", "┬▶", "┤ ", "┘ "), ("─▶", "┬▶", "├▶", "└▶"), "←", "…")
-_ASCII = _Glyphs("-", ("->", "+>", "+ ", "+ "), ("->", "+>", "+>", "+>"), "<-", "...")
 
 
 def render_terminal(graph: model.Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
     """Print the runs, the lineage of the jobs, and their column lineage.
 
-    Lines are ASCII unless the console's encoding is UTF-8. Control characters in names are made visible, and markup in
-    names has no effect.
+    Lines and marks are ASCII unless the console's encoding is UTF-8. Control characters in names are made visible, and
+    markup in names has no effect.
 
     :param columns: whether to print the table of columns.
     :param zone: the time zone of all times.
@@ -100,14 +79,14 @@ def _by_rank(jobs: Sequence[model.GraphJob]) -> list[model.GraphJob]:
 
 
 class _Page:
-    """The console, with the names and glyphs that all sections share."""
+    """The console, with the names and marks that all sections share."""
 
     def __init__(self, console: Console, graph: model.Graph) -> None:
         self.console = console
         self.width = max(console.width, _LEAST_WIDTH)
         self.graph = graph
         self.encoding = console.encoding
-        self.glyphs = _UNICODE if self.encoding.lower().startswith("utf") else _ASCII
+        self.back_arrow, self.ellipsis = ("←", "…") if self.encoding.lower().startswith("utf") else ("<-", "...")
         self.names = ShortNames(graph.instances, self.encoding)
 
     def show(self, content: RenderableType = "") -> None:
@@ -117,22 +96,17 @@ class _Page:
         self.show(Text.assemble((title, "bold underline"), (f"  {note}" if note else "", "dim")))
 
     def lineage(self, jobs: Sequence[model.GraphJob]) -> None:
-        """Print each job between its inputs and outputs, or above them if the page is too narrow for the names."""
+        """Print each job with a line for each dataset that it reads and writes; none is broken."""
         self.show()
         self.heading("Lineage")
         last_runs = self.graph.last_runs()
-        stages = []
         for job in jobs:
             style = "bold red" if job.urn in last_runs and last_runs[job.urn].state == "FAILURE" else "bold green"
-            name = Text(harmless(job.name, self.encoding), style)
-            stages.append(_Stage(self._datasets(job.inputs), name, self._datasets(job.outputs)))
-        table = _FlowTable(self.glyphs, stages)
-        height = 1
-        for stage in stages:
-            previous, height = height, max(len(stage.inputs), len(stage.outputs))
-            if stage is not stages[0] and (max(previous, height) > 1 or table.width > self.width):
-                self.show()
-            for line in table.lines(stage) if table.width <= self.width else _listed(stage):
+            lines = [Text(harmless(job.name, self.encoding), style)]
+            for verb, urns in (("reads ", job.inputs), ("writes", job.outputs)):
+                for row, name in enumerate(self._datasets(urns)):
+                    lines.append(Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name))
+            for line in lines:
                 self.console.print(line, soft_wrap=True, highlight=False)
 
     def _datasets(self, urns: Collection[str]) -> list[Text]:
@@ -146,7 +120,7 @@ class _Page:
             for name in names
         ]
         more = len(urns) - len(names)
-        return [*texts, *([Text(f"{self.glyphs.ellipsis} {more} more", "dim italic")] if more else [])]
+        return [*texts, *([Text(f"{self.ellipsis} {more} more", "dim italic")] if more else [])]
 
     def columns(self, jobs: Sequence[model.GraphJob]) -> None:
         """Print a table of the written columns with their input columns."""
@@ -156,7 +130,7 @@ class _Page:
         tails = self.names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
         table.add_column("output column", overflow="fold")
-        table.add_column(f"{self.glyphs.back_arrow} input columns", overflow="fold")
+        table.add_column(f"{self.back_arrow} input columns", overflow="fold")
         table.add_column("transformation", overflow="fold", style="dim")
         for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages):
             table.add_row(Text(tails[dataset], "cyan"))
@@ -169,68 +143,6 @@ class _Page:
             self.show()
         for problem in self.graph.listed_problems(_MOST_PROBLEMS):
             self.show(Text.assemble(("! ", "bold red"), (harmless(problem, self.encoding), "red")))
-
-
-class _Stage(NamedTuple):
-    """A job with the names of its inputs and outputs."""
-
-    inputs: list[Text]
-    job: Text
-    outputs: list[Text]
-
-
-class _FlowTable:
-    """Jobs in the middle, inputs to the left and outputs to the right, with lines between them.
-
-    :ivar width: in columns of the terminal.
-    """
-
-    def __init__(self, glyphs: _Glyphs, stages: Sequence[_Stage]) -> None:
-        self._glyphs = glyphs
-        inputs, jobs, outputs = (
-            max((name.cell_len for names in side for name in names), default=0)
-            for side in zip(*((stage.inputs, [stage.job], stage.outputs) for stage in stages), strict=True)
-        )
-        self._job_starts = inputs + _LINE
-        self._job_ends = self._job_starts + jobs
-        self.width = self._job_ends + _LINE + outputs
-
-    def lines(self, stage: _Stage) -> Iterator[Text]:
-        """Yield a line for each input and output; the job is on the first one."""
-        for row, (source, target) in enumerate(zip_longest(stage.inputs, stage.outputs)):
-            line = Text()
-            if source is not None:
-                line += source
-                _lead(line, self._job_starts, self._glyphs.line, _end(self._glyphs.joins, row, len(stage.inputs)))
-            line.truncate(self._job_starts, pad=True)
-            if row == 0:
-                line += stage.job
-            if target is not None:
-                filler = " " if row else self._glyphs.line
-                _lead(line, self._job_ends + _LINE, filler, _end(self._glyphs.forks, row, len(stage.outputs)))
-                line += target
-            line.rstrip()
-            yield line
-
-
-def _lead(line: Text, column: int, filler: str, end: str) -> None:
-    """Draw a line, with a blank on each side, to this column."""
-    line.append(f" {filler * (column - line.cell_len - _LINE + 1)}{end} ", "dim")
-
-
-def _end(ends: tuple[str, str, str, str], row: int, rows: int) -> str:
-    only, first, between, last = ends
-    if row == 0:
-        return only if rows == 1 else first
-    return last if row == rows - 1 else between
-
-
-def _listed(stage: _Stage) -> Iterator[Text]:
-    """Yield the job, and a line for each input and output: any width will do, and no name is broken."""
-    yield stage.job
-    for verb, names in (("reads ", stage.inputs), ("writes", stage.outputs)):
-        for row, name in enumerate(names):
-            yield Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name)
 
 
 class _Runs:
@@ -287,7 +199,6 @@ class _Runs:
             return Text(item.attempt.label)
         run = item.run
         kind, name, note = self._titles[run.urn]
-        glyphs = self._page.glyphs
         label = Text.assemble(
             (f"{kind} ", "dim"), (name, "bold green" if run.kind is model.RunKind.APPLICATION_RUN else "bold")
         )
@@ -295,14 +206,14 @@ class _Runs:
         if run.upstreams:
             names = [self._upstream(urn) for urn in run.upstreams[: model.MOST_UPSTREAMS]]
             more = len(run.upstreams) - len(names)
-            names += [f"{glyphs.ellipsis} {more} more"] if more else []
-            label.append(f"  {glyphs.back_arrow} {', '.join(names)}", "cyan")
+            names += [f"{self._page.ellipsis} {more} more"] if more else []
+            label.append(f"  {self._page.back_arrow} {', '.join(names)}", "cyan")
         return label
 
     def _upstream(self, urn: str) -> str:
         if urn in self._titles:
             return self._titles[urn][1]
-        return f"{harmless(last_part(urn), self._page.encoding)[:8]}{self._page.glyphs.ellipsis}"
+        return f"{harmless(last_part(urn), self._page.encoding)[:8]}{self._page.ellipsis}"
 
 
 def _column_rows(

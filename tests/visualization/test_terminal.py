@@ -46,52 +46,35 @@ def test_runs_of_several_days_have_dates(daily_sales: list[Proposal]) -> None:
     assert [line[-19:] for line in lines if "RUNNING" in line] == ["2026-11-21 00:00:00"]
 
 
-def lineage_lines(jobs: dict[str, tuple[str, str]], width: int = 100) -> list[str]:
+def lineage_lines(jobs: dict[str, tuple[str, str]]) -> list[str]:
     """Return the lines of the section for jobs with the tables that they read and write."""
     proposals = [
         lineage(job, [*map(dataset, reads.split())], [*map(dataset, writes.split())], [])
         for job, (reads, writes) in jobs.items()
     ]
-    return [line.rstrip() for line in shown(proposals, width).splitlines()[2:]]
+    return [line.rstrip() for line in shown(proposals, 60).splitlines()[2:]]
 
 
-def test_a_job_is_between_its_inputs_and_outputs() -> None:
-    assert lineage_lines({"build": ("a bb c", "x yyy"), "check": ("x", ""), "longer_seed": ("", "a")}) == [
-        "            longer_seed ──▶ hive a",
-        "",
-        "hive a ──┬▶ build ───────┬▶ hive x",
-        "hive bb ─┤               └▶ hive yyy",
-        "hive c ──┘",
-        "",
-        "hive x ───▶ check",
-    ]
-
-
-def test_wide_and_combining_characters_keep_the_lines_in_place() -> None:
-    lines = lineage_lines({"j": ("日本 e\u0301 abcde", "out")})
-    assert {cell_len(line[: line.index(joint)]) for line, joint in zip(lines, "┬┤┘", strict=True)} == {12}
-
-
-def test_a_page_that_is_too_narrow_has_lists() -> None:
-    name = "a_table_with_a_long_name"
-    assert lineage_lines({"build": (f"{name} b", name), "check": (name, "c")}, 60) == [
+def test_a_job_lists_what_it_reads_and_writes_without_breaking_a_name() -> None:
+    name = f"a_table_with_a_long_name_{'x' * 60}"
+    assert lineage_lines({"build": (f"{name} b", name), "check": (name, ""), "seed": ("", "b")}) == [
+        "seed",
+        "  writes  hive b",
         "build",
         f"  reads   hive {name}",
         "          hive b",
         f"  writes  hive {name}",
-        "",
         "check",
         f"  reads   hive {name}",
-        "  writes  hive c",
     ]
 
 
 def test_a_job_follows_those_that_write_its_inputs() -> None:
     jobs = {"third": ("b", "c"), "second": ("a", "b"), "first": ("", "a"), "append": ("z", "z")}
-    names = [line.split("─▶ ")[1].split()[0] for line in lineage_lines(jobs) if line.startswith("hive")]
-    assert names == ["append", "second", "third"]
+    names = [line for line in lineage_lines(jobs) if not line.startswith(" ")]
+    assert names == ["first", "append", "second", "third"]
     cycle = {"j1": ("b", "a"), "j2": ("a", "b"), "j0": ("", "b")}
-    assert [line.split()[3] for line in lineage_lines(cycle) if line.startswith("hive")] == ["j1", "j2"]
+    assert [line for line in lineage_lines(cycle) if not line.startswith(" ")] == ["j0", "j1", "j2"]
 
 
 @pytest.mark.parametrize(("count", "shown", "more"), [(12, 12, 0), (13, 12, 1), (19, 12, 7)])
@@ -103,11 +86,8 @@ def test_more_than_twelve_datasets_on_a_side_are_counted(count: int, shown: int,
 
 def test_a_failed_job_stands_out(daily_sales: list[Proposal]) -> None:
     failed = [*daily_sales, event("urn:li:dataProcessInstance:01a1fd25-d000", 99, "FAILURE")]
-    colours = [
-        next(line for line in coloured(proposals).splitlines() if "daily_revenue" in line)
-        for proposals in (daily_sales, failed)
-    ]
-    assert ["\x1b[1;31mrevenue" in line for line in colours] == [False, True]
+    colours = ["\x1b[1;31mrevenue" in coloured(proposals) for proposals in (daily_sales, failed)]
+    assert colours == [False, True]
 
 
 def coloured(proposals: list[Proposal]) -> str:
