@@ -63,11 +63,6 @@ def test_secrets_are_neither_in_the_repr_nor_in_redacted_text(
     assert {text: settings.redact(text) for text in redacted} == redacted
 
 
-def test_headers_and_descriptions_have_what_they_need() -> None:
-    assert sinks.RestSettings("http://gms", "token-of-mine").headers() == {"Authorization": "Bearer token-of-mine"}
-    assert sinks.RestSettings("http://gms").headers() == {}
-
-
 @pytest.mark.slow
 def test_kafkas_defaults_and_keys_are_those_of_acryl_datahub() -> None:
     from datahub.configuration.kafka import KafkaProducerConnectionConfig

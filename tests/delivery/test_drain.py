@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,16 +56,6 @@ def named(name: str) -> Callable[[Proposal], bool]:
 # -- order
 
 
-def test_attempts_of_a_task_are_delivered_in_order(outbox: Outbox) -> None:
-    sink = Recording()
-    for try_number in (2, 1, 3):
-        put_named(outbox, "build", try_number)
-    drained = drain(outbox, sink)
-    assert sink.names == ["build1", "build2", "build3"]
-    assert (drained.settled, drained.delivered, drained.waiting, drained.problems) == (3, 3, 0, {})
-    assert outbox.names() == []
-
-
 def test_tasks_are_delivered_by_age(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(1_000, 9_000))
     monkeypatch.setattr(LocalStorage, "now_ms", lambda _: next(moments))
@@ -100,16 +89,6 @@ def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     assert (drained.settled, drained.delivered, outbox.names()) == (1, 3, [])
     first, second = sorted(receipts_in(outbox), key=lambda receipt: receipt.key.try_number)
     assert (first.delivered, first.superseded, second.superseded) == (3, 1, 0)
-
-
-def test_aspects_of_a_partly_delivered_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
-    sink = Recording(named("rest"))
-    put(outbox, key(2), [upsert("job", "new"), upsert("more", "rest")])
-    drain(outbox, sink)
-    put(outbox, key(1), [upsert("job", "old"), upsert("more", "older")])
-    sink.refuses = lambda _: False
-    assert drain(outbox, sink).waiting == 0
-    assert sink.names == ["new", "older", "rest"]
 
 
 def test_aspects_of_a_partly_delivered_later_run_are_not_overwritten(outbox: Outbox) -> None:
@@ -176,15 +155,6 @@ def test_without_a_sink_everything_stays_and_the_reason_is_reported_once(outbox:
     assert len(outbox.names()) == 2
 
 
-def test_a_server_that_is_down_is_not_asked_for_every_entry(outbox: Outbox) -> None:
-    for number in range(20):
-        put_named(outbox, f"task{number}")
-    sink = Recording(lambda _: True)
-    drained = drain(outbox, sink)
-    assert (sink.calls, drained.waiting) == (3, 20)
-    assert any("3 deliveries in a row failed, the next attempt is due in" in problem for problem in drained.problems)
-
-
 def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
     for number in range(9):
         put_named(outbox, f"task{number}")
@@ -242,19 +212,6 @@ def test_an_entry_that_is_too_old_gets_one_more_chance(tmp_path: Path) -> None:
 
 
 # -- beside other drainers
-
-
-def test_copies_that_a_full_disk_refuses_are_warned_of_once(
-    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for task in "abc":
-        put(outbox, key(task_id=task), [upsert(task)])
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=900_000, f_blocks=2**40, f_frsize=1))
-    sink = Recording()
-    drain(outbox, sink)
-    assert sink.names == ["a", "b", "c"]
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len([text for text in warnings if "No space left on device" in text]) == 1
 
 
 def test_entries_of_another_drainer_are_left_to_it(outbox: Outbox) -> None:

@@ -75,12 +75,6 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_nothing_is_written_after_the_deadline(tmp_path: Path) -> None:
-    delivery = FileSink(tmp_path).deliver(upserts(1), Deadline.after(0))
-    assert len(delivery.pending) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def verdicts(path: Path) -> list[tuple[CheckStatus, str]]:
     return [(result.status, result.message) for result in FileSink(path).check(Deadline.after(60))]
 

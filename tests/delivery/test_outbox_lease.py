@@ -80,17 +80,6 @@ def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch
     assert sum(lease is not None for lease in found) == 1
 
 
-def test_a_taker_that_waits_for_others_gives_up_what_it_cannot_get(tmp_path: Path) -> None:
-    # Another task instance is held by a lease whose name comes later; a third is free.
-    storage = LocalStorage(tmp_path)
-    held = Lease.take(storage, ("shop.build-0123", "89abcdef"))
-    assert held is not None
-    assert held.name > "leases/many."
-    several = Lease.take(storage, ("shop.build-0123", "89abcdef"), ("shop.load-4567", "89abcdef"))
-    assert several is not None
-    assert several.groups == {("shop.load-4567", "89abcdef")}
-
-
 def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:
     storage, inside, together, turns = LocalStorage(tmp_path), [0], [0], [0]
 

@@ -49,16 +49,6 @@ def test_a_requeued_entry_is_pending_and_delivered(outbox: Outbox, tmp_path: Pat
     assert files(tmp_path) == files(tmp_path / "receipts")
 
 
-def test_a_requeued_entry_overwrites_nothing_newer(outbox: Outbox) -> None:
-    reject(outbox, 1)
-    sink = Recording()
-    put(outbox, key(2), [upsert("bad", "of try 2")])
-    Drain(outbox, lambda _: (sink, None)).run()
-    outbox.requeue(*outbox.quarantined())
-    assert Drain(outbox, lambda _: (sink, None)).run().settled == 1
-    assert sink.names == ["of try 2"]
-
-
 def test_a_full_outbox_can_requeue(outbox: Outbox, tmp_path: Path) -> None:
     reject(outbox)
     outbox_at(tmp_path, OutboxLimits(max_bytes=1)).requeue(*outbox.quarantined())

@@ -363,12 +363,6 @@ def test_a_missing_certificate_file_is_reported_at_once() -> None:
     assert "/no/such/ca.pem" in delivery.problem
 
 
-def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
-    delivery = sink_of(gms.url).deliver(upserts(2), Deadline.after(0))
-    assert len(delivery.pending) == 2
-    assert gms.requests == []
-
-
 @pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture, openapi: bool) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
-import select
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import certifi
@@ -36,7 +34,7 @@ from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient,
 from tests.delivery.conftest import let_deliveries_end
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.servers.certificates import make_certificate
-from tests.servers.loopback import Answer, AnsweringServer, LoopbackServer, Request
+from tests.servers.loopback import Answer, AnsweringServer, Request
 
 TOKEN = "token-of-datahub"
 
@@ -380,50 +378,11 @@ def test_the_client_can_show_a_certificate(server: str, certificate: tuple[Path,
 # -- proxies
 
 
-class Tunnel(BaseHTTPRequestHandler):
-    """Proxy that joins client and server after ``CONNECT``."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_CONNECT(self) -> None:
-        self.asked.append(f"{self.path} {self.headers}")
-        host, _, port = self.path.rpartition(":")
-        with socket.create_connection((host, int(port)), 10) as target:
-            self.send_response(200)
-            self.end_headers()
-            other = {self.connection: target, target: self.connection}
-            while ready := select.select([*other], [], [], 10)[0]:
-                for end in ready:
-                    if not (piece := end.recv(65_536)):
-                        return
-                    other[end].sendall(piece)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing: ``asked`` is the log."""
-
-
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-
-
-def test_a_proxy_for_https_sees_neither_token_nor_proposals(
-    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Tunnel, "asked", [])
-    with tls_server(certificate) as server, LoopbackServer(Tunnel) as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        address = server.url.replace("http:", "https:")
-        assert deliver(address, [], ca_certificate_path=str(certificate[0])).delivered == 2
-        assert Tunnel.asked
-        assert TOKEN not in "".join(Tunnel.asked)
-        through_proxy = len(Tunnel.asked)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        assert deliver(address, [], ca_certificate_path=str(certificate[0])).delivered == 2
-        assert len(Tunnel.asked) == through_proxy
-    assert {one.headers["Authorization"] for one in server.requests if one.method == "POST"} == {f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -437,25 +396,6 @@ def test_a_dead_proxy_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert delivery.problem is not None
     assert re.search(r"the proxy of the environment .* refused: .*Connection refused, 1 request\)\.$", delivery.problem)
     assert "pa55word" not in delivery.problem
-
-
-@pytest.mark.parametrize("status", [403, 407, 502])
-def test_a_refused_tunnel_is_named(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(BaseHTTPRequestHandler):
-        def do_CONNECT(self) -> None:
-            self.send_error(status, "not you")
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with LoopbackServer(Refusing) as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        delivery = deliver("https://gms.example.org:8080", [], retry_max_times=0)
-    assert (len(delivery.pending), list(delivery.rejected)) == (2, [])
-    assert delivery.problem is not None
-    assert f"the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) refused: Tunnel connection failed: {status}" in (
-        delivery.problem
-    )
 
 
 def test_netrc_does_not_replace_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
