@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import sys
 from collections.abc import Callable
-from itertools import islice, permutations
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,7 +15,6 @@ from tests.cases import cases
 from tests.conversion.builders import (
     APP,
     CORPUS,
-    OTHER_QUERY,
     QUERY,
     START_MS,
     Json,
@@ -48,77 +43,6 @@ def test_a_run_event_is_decoded() -> None:
         "SQL_JOB",
         "SELECT 1",
     )
-
-
-_JOB = ',"job":{"namespace":"n","name":"a.b","facets":{}}'
-
-
-def test_the_order_of_an_events_parts_does_not_matter() -> None:
-    nested = {"name": "a.inner", "job": {"name": "x.y"}, "run": {"runId": "other"}}
-    one = query(
-        "FAIL", inputs=[file("/in", own=nested)], outputs=[file("/out", own=nested)], run_facets={"own": nested}
-    )
-    texts = [json.dumps(dict(parts), separators=(",", ":")) for parts in islice(permutations(one.items()), 0, None, 41)]
-    texts += [texts[0].replace("{", " {\n").replace(",", " , "), json.dumps(one, indent=1)]
-    # The later of two parts of one name counts, also if a half of the text has both, or each half one of them.
-    first = texts[0].removesuffix("}")
-    texts += [f"{first}{more}}}" for more in (_JOB, f'{_JOB}{_JOB},"inputs":[]', f'{_JOB},"eventType":"START"')]
-    begin = json.dumps({key: one[key] for key in ("eventTime", "eventType", "producer", "run")}).removesuffix("}")
-    texts += [f'{begin}{_JOB},"eventType":"START","run":{{"runId":"later"}}}}']
-    texts += [f'{{"job":1,"outputs":[{{"name":"o","namespace":"n"}}],{text[1:]}' for text in texts[:2]]
-    for text in texts:
-        expected, read = (RunEvent.parse(source) for source in (json.loads(text), text.encode()))
-        assert _parts(read) == _parts(expected), text
-
-
-def _parts(read: RunEvent) -> tuple[object, ...]:
-    datasets = [[(dataset.id, dataset.facets["own"]) for dataset in listed] for listed in (read.inputs, read.outputs)]
-    return read.type, read.time_ms, read.producer, read.run_id, read.names, read.job.name, read.job.texts, datasets
-
-
-def test_an_event_that_ends_like_the_last_one() -> None:
-    """The events of a run end with the same bytes, which mean the same only if they are its job."""
-    last = json.dumps(query(inputs=[file("/in")]), separators=(",", ":")).encode()
-    begin, _, end = last.rpartition(b',"job":')
-    expected = _parts(RunEvent.parse(last))
-    assert _parts(RunEvent.parse(begin.replace(b"COMPLETE", b"START") + b',"job":' + end)) == ("START", *expected[1:])
-    assert _parts(RunEvent.parse(begin + b', "job":' + end)) == expected
-    RunEvent.parse(last)
-    with pytest.raises(EventError, match=r"job\.name"):
-        RunEvent.parse(begin + b',"other":' + end)
-
-
-def test_another_thread_may_read_an_event_at_any_line_of_the_reader() -> None:
-    """What the reader remembers of the last event is never mixed with the event that it reads."""
-    mine, others = (
-        json.dumps(query(run_id=run_id, inputs=[file(path)]), separators=(",", ":")).encode()
-        for run_id, path in ((QUERY, "/a"), (OTHER_QUERY, "/b"))
-    )
-    expected = _parts(RunEvent.parse(mine))
-
-    def switch(frame: FrameType, _: str, __: object) -> Any:
-        if frame.f_code.co_filename != inspect.getfile(RunEvent):
-            return None
-        RunEvent.parse(others)
-        return switch
-
-    before = sys.gettrace()
-    sys.settrace(switch)
-    try:
-        read = RunEvent.parse(mine)
-    finally:
-        sys.settrace(before)
-    assert _parts(read) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['{"run":{"runId":"r"}', '{"run":{"runId":"r","facets":{}', '{"run":{"runId":"r"},', '{"run":{"runId":"r"}}'],
-)
-@pytest.mark.parametrize("end", [f"{_JOB}", f"{_JOB}}}}}", f"{_JOB},}}"])
-def test_incomplete_halves_of_an_event_are_refused(text: str, end: str) -> None:
-    with pytest.raises(EventError):
-        RunEvent.parse(f"{text}{end}".encode())
 
 
 @cases("events")
