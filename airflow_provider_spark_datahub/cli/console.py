@@ -1,4 +1,4 @@
-"""Options and output that commands share: settings, durations, exit statuses, messages, result files, progress bars."""
+"""Options and output that commands share: settings, durations, exit statuses, messages, result files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,12 +69,12 @@ def fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
 
 
 @contextmanager
-def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
+def open_output(path: Path | None) -> Iterator[TextIO]:
     """Open standard output, or a file that appears whole or not at all.
 
     A path that is not a file, such as a device or a pipe, is written to and never replaced. A link is followed.
 
-    :raises typer.Exit: with the status ``failed`` if it cannot be written.
+    :raises typer.Exit: if it cannot be written.
     """
     try:
         if path is None:
@@ -95,23 +95,7 @@ def open_output(path: Path | None, *, failed: int) -> Iterator[TextIO]:
     except BrokenPipeError:  # the reader is gone; app_main handles it
         raise
     except OSError as error:
-        fail(f"cannot write {path or 'standard output'}: {error.strerror or error}", failed)
-
-
-@contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error if that is a terminal; it disappears at the end.
-
-    :returns: a function to call with the number of steps since the last call.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda steps: bar.advance(task, steps)
+        fail(f"cannot write {path or 'standard output'}: {error.strerror or error}", EXIT_INCOMPLETE)
 
 
 def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[LineageSettings, list[dict[str, Any]]]:

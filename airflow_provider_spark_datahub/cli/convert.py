@@ -86,7 +86,7 @@ def convert(
     """
     settings, _ = console.read_settings(config, set_ or [])
     conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
-    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file, gc_paused():
+    with console.open_output(output) as file, gc_paused():
         count = _write_to(file, proposals, format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if as_json:
@@ -107,7 +107,7 @@ def _conversion(
     if event_log is not None and not events:
         conversion = _EventConversion(settings, [])
         return conversion, conversion.from_event_log(event_log, exit_code)
-    conversion = _EventConversion(settings, _input_files(events, failed=console.EXIT_INCOMPLETE), event_log)
+    conversion = _EventConversion(settings, _input_files(events), event_log)
     return conversion, conversion.per_event() if alone else conversion.coalesced(exit_code)
 
 
@@ -252,15 +252,15 @@ class _InputFile:
         return self.name
 
 
-def _input_files(paths: Sequence[Path] | None, *, failed: int) -> list[capture.EventSource]:
+def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
     """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
 
-    :raises typer.Exit: with the status ``failed`` if a file cannot be read; for wrong options if nothing is named.
+    :raises typer.Exit: if a file cannot be read; for wrong options if nothing is named.
     """
     if not paths and not _is_redirected(sys.stdin.buffer):
         console.fail("Name a file, or pipe one to standard input.")
     sources: list[capture.EventSource] = []
-    for path in _files(paths or [Path("-")], failed):
+    for path in _files(paths or [Path("-")]):
         if str(path) == "-":
             sources.append(_InputFile("standard input", sys.stdin.buffer))
             continue
@@ -268,11 +268,11 @@ def _input_files(paths: Sequence[Path] | None, *, failed: int) -> list[capture.E
             with path.open("rb"):
                 sources.append(_InputFile(str(path)))
         except OSError as error:
-            console.fail(f"cannot read {path}: {error.strerror or error}", failed)
+            console.fail(f"cannot read {path}: {error.strerror or error}", console.EXIT_INCOMPLETE)
     return sources
 
 
-def _files(paths: Sequence[Path], failed: int) -> Iterator[Path]:
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths, and in place of a folder all files below it; names with a dot in front are left out."""
     for path in paths:
         if not path.is_dir():
@@ -281,7 +281,7 @@ def _files(paths: Sequence[Path], failed: int) -> Iterator[Path]:
         inside = (file for file in sorted(path.rglob("*")) if file.is_file())
         files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not files:
-            console.fail(f"there is no file in {path}", failed)
+            console.fail(f"there is no file in {path}", console.EXIT_INCOMPLETE)
         yield from files
 
 
@@ -309,7 +309,6 @@ class _Sources(NamedTuple):
 def read_sources(
     paths: Sequence[Path] | None,
     *,
-    failed: int,
     settings: LineageSettings | None = None,
     event_log: Path | None = None,
     exit_code: int | None = None,
@@ -322,19 +321,19 @@ def read_sources(
     :param settings: settings of the conversion; ``None`` for the defaults.
     :param event_log: folder of Spark's own event logs.
     :param exit_code: exit code of ``spark-submit``, if it is known.
-    :raises typer.Exit: with the status ``failed`` if a file cannot be read at all.
+    :raises typer.Exit: if a file cannot be read at all.
     """
     proposals: list[Proposal] = []
     problems: list[str] = []
     events: list[capture.EventSource] = []
-    for source in _input_files(paths, failed=failed):
+    for source in _input_files(paths):
         try:
             with source.open("rb") as file:
                 content = file.read()
         except OSError as error:
-            console.fail(f"cannot read {source}: {error.strerror or error}", failed)
+            console.fail(f"cannot read {source}: {error.strerror or error}", console.EXIT_INCOMPLETE)
         if content.startswith(_PARQUET):
-            content = _lines_of(str(source), content, failed)
+            content = _lines_of(str(source), content)
         objects = _Objects(str(source), content)
         if objects.are_events():
             events.append(_InputFile(str(source), io.BytesIO(objects.as_lines())))
@@ -348,14 +347,14 @@ def read_sources(
     return _Sources(proposals, problems, None)
 
 
-def _lines_of(name: str, content: bytes, failed: int) -> bytes:
+def _lines_of(name: str, content: bytes) -> bytes:
     """Return the proposals of a part of a backfill, one a line."""
     from airflow_provider_spark_datahub.backfill.plan import PartError, read_part
 
     try:
         return "\n".join(read_part(io.BytesIO(content), name)).encode()
     except PartError as error:
-        console.fail(str(error), failed)
+        console.fail(str(error), console.EXIT_INCOMPLETE)
 
 
 class _Objects:

@@ -178,7 +178,7 @@ def reconcile(
     console.say(f"{counted(len(ours), 'dataset')}: {len(reconciliation.same)} named otherwise in DataHub, "
                 f"{len(reconciliation.ambiguous)} ambiguous, {len(reconciliation.ghosts)} known by lineage alone, "
                 f"{counted(len(reconciliation.daily), 'table')} with another path in each run")  # fmt: skip
-    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file:
+    with console.open_output(output) as file:
         file.write(json.dumps(_proposed(reconciliation, settings), indent=2) + "\n")
 
 
@@ -189,7 +189,7 @@ def _our_datasets(
     ours: dict[str, None] = {}
     records: list[Fingerprint] = []
     if lineage:
-        proposals, problems, _ = read_sources(lineage, failed=console.EXIT_INCOMPLETE, settings=settings)
+        proposals, problems, _ = read_sources(lineage, settings=settings)
         for problem in problems:
             console.say(problem)
         jobs = visualization.build_graph(proposals).jobs

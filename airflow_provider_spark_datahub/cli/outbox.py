@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
+import stat
 from collections import Counter
-from collections.abc import Iterator
-from configparser import ConfigParser, Error as ConfigParserError
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +25,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import (
-    SECTION,
-    LineageConfiguration,
     OptionError,
     gc_paused,
     may_run,
@@ -135,7 +132,7 @@ def emit(
 
     wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds, max_entries)
     hours = console.parse_hours("--over-after", over_after)
-    with opened_outbox(outbox) as opened, console.progress("Delivering", len(opened.names())) as step:
+    with opened_outbox(outbox) as opened, _progress("Delivering", len(opened.names())) as step:
         drained = drain(
             opened,
             hooks.airflow_connections(),
@@ -181,10 +178,8 @@ def requeue(
             for entry in opened.quarantined()
             if wanted(entry.manifest) and (reason is None or any(reason in text for text in entry.reasons))
         ]
-        with console.progress("Requeueing", len(entries)) as step:
-            for entry in entries:
-                opened.requeue(entry)
-                step(1)
+        for entry in entries:
+            opened.requeue(entry)
     proposals = sum(len(entry.rejected) for entry in entries)
     if as_json:
         console.show_json({"entries": len(entries), "proposals": proposals})
@@ -197,52 +192,41 @@ def opened_outbox(
 ) -> Iterator[Outbox]:
     """Open the outbox; end the command with a message if it cannot be read or written.
 
-    :param or_folder: open a folder without importing Airflow, which takes seconds.
+    :param or_folder: open a named folder without importing Airflow, which takes seconds.
     :param failed: the exit status if it cannot be read or written.
     """
     try:
         with console.airflow_logs_to_stderr():
-            if location and "://" not in location:
-                folder = Path(location).expanduser()
-                if not folder.is_dir():
-                    console.fail(f"--outbox {location}: there is no such folder")
-            yield (_folder(location) if or_folder else None) or hooks.configured_outbox(location)
+            folder = Path(location).expanduser() if location and "://" not in location else None
+            if folder is not None and not folder.is_dir():
+                console.fail(f"--outbox {location}: there is no such folder")
+            yield _outbox_in(folder) if folder is not None and or_folder else hooks.configured_outbox(location)
     except OptionError as error:
         console.fail(str(error))
     except OSError as error:
         console.fail(str(error), failed)
 
 
-def _folder(location: str | None) -> Outbox | None:
-    """Return the outbox in a folder, or ``None`` if only Airflow knows its location."""
-    home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
-    names = [*(() if location else ("outbox_location",)), "events_location", "group_access"]
-    texts = {name: _configured_text(name, home) for name in names}
-    if None in texts.values():
-        return None
-    configured = LineageConfiguration(lambda name: texts.get(name) or "", home / SECTION)
-    resolved, limits = configured.outbox_location(location), configured.outbox_limits()
-    if "://" in resolved:
-        return None
-    access = FileAccess.of(group=limits.group_access)
-    return Outbox(LocalStorage(Path(resolved), access), limits, configured.events_location())
+def _outbox_in(folder: Path) -> Outbox:
+    """Open the outbox in a folder. If the group may write the folder, it may write what the outbox makes there."""
+    group = bool(folder.stat().st_mode & stat.S_IWGRP)
+    return Outbox(LocalStorage(folder, FileAccess.of(group=group)))
 
 
-def _configured_text(name: str, home: Path) -> str | None:
-    """Return an option as Airflow reads it, from the environment or its file; empty if it is not set.
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error if that is a terminal; it disappears at the end.
 
-    ``None`` if only Airflow can read it: the file is damaged, or the value contains placeholders.
+    :returns: a function to call with the number of steps since the last call.
     """
-    text = os.environ.get(f"AIRFLOW__{SECTION.upper()}__{name.upper()}")
-    if text is None:
-        file = os.environ.get("AIRFLOW_CONFIG") or home / "airflow.cfg"
-        parser = ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read(Path(file).expanduser(), encoding="utf-8")
-        except (ConfigParserError, OSError, UnicodeDecodeError):
-            return None
-        text = parser.get(SECTION, name, fallback="")
-    return None if "%" in text or "$" in text or "{{" in text else text
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown_on = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=shown_on, transient=True, disable=not shown_on.is_terminal) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda steps: bar.advance(task, steps)
 
 
 def _entry_filter(

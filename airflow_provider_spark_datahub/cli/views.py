@@ -64,9 +64,9 @@ def show(
     zone = _time_zone(timezone)
     view = _View.JSON if as_json else format_ or _view_of(output)
     settings = LineageSettings(capture_evidence=True)
-    proposals, problems, _ = read_sources(sources, failed=console.EXIT_INCOMPLETE, settings=settings)
+    proposals, problems, _ = read_sources(sources, settings=settings)
     graph = visualization.build_graph(proposals)
-    with console.open_output(output, failed=console.EXIT_INCOMPLETE) as file:
+    with console.open_output(output) as file:
         if view is _View.TERMINAL:
             from rich.console import Console
 
@@ -143,9 +143,7 @@ def explain(
     settings, _ = console.read_settings(config, set_ or [])
     # Schemas name the columns that have no lineage.
     settings = replace(settings, capture_evidence=True, datasets="schemas")
-    proposals, problems, diagnostics = read_sources(
-        [run], failed=console.EXIT_INCOMPLETE, settings=settings, event_log=event_log, exit_code=exit_code
-    )
+    proposals, problems, diagnostics = read_sources([run], settings=settings, event_log=event_log, exit_code=exit_code)
     graph = visualization.build_graph(proposals)
     for problem in (*problems, *graph.problems):
         console.say(problem)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import time
@@ -12,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from airflow_provider_spark_datahub.cli.outbox import _progress
 from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery.outbox import Entry
@@ -97,43 +98,26 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 
 
 @pytest.mark.slow
-def test_pending_imports_no_airflow_if_the_outbox_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
-        monkeypatch.delenv(name)
-    outbox = tmp_path / "home" / "spark_datahub" / "outbox"
-    put(outbox.parent)
-    moved = outbox.rename(tmp_path / "moved")
+def test_pending_imports_no_airflow_if_it_names_a_folder(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+    put(tmp_path)
     program = "import sys; from airflow_provider_spark_datahub.cli import app; app(standalone_mode=False)"
     check = f"try:\n    {program}\nexcept SystemExit: pass\nassert not {{'airflow', 'datahub'}} & set(sys.modules)"
-
-    def listed(**environment: str) -> str:
-        done = run_apart("pending", program=check, env={"AIRFLOW_HOME": str(tmp_path / "home"), **environment})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert listed() == ""
-    assert "shop  r1" in listed(AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=str(moved))
-    (tmp_path / "home" / "airflow.cfg").write_text(f"[spark_datahub]\noutbox_location = file://{moved}\n")
-    assert "shop  r1" in listed()
+    done = run_apart("pending", *outbox, program=check)
+    assert (done.returncode, "shop  r1" in done.stdout) == (0, True), done.stderr
 
 
-@pytest.mark.parametrize("place", ["environment", "file"])
+@pytest.mark.parametrize("mode", [0o700, 0o2770])
 def test_a_group_keeps_its_access_to_what_pending_sets_aside(
-    place: str, tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    mode: int, tmp_path: Path, outbox: tuple[str, Path]
 ) -> None:
-    if place == "environment":
-        monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__GROUP_ACCESS", "True")
-    else:
-        configuration = tmp_path / "airflow.cfg"
-        configuration.write_text("[spark_datahub]\ngroup_access = True\n")
-        monkeypatch.setenv("AIRFLOW_CONFIG", str(configuration))
-    (damaged,) = [put(tmp_path)]
+    damaged = put(tmp_path)
+    outbox[1].chmod(mode)
     (outbox[1] / damaged.name.path).write_text("torn")
     assert run("pending", *outbox).exit_code == 3
     corrupt = outbox[1] / "corrupt"
-    assert [path.stat().st_mode & 0o2770 for path in (corrupt, *corrupt.glob("*"))] == [0o2770] * 2
+    assert [path.stat().st_mode & 0o2770 for path in (corrupt, *corrupt.glob("*"))] == [mode] * 2
     (reason,) = corrupt.glob("*/*.reason.txt")
-    assert reason.stat().st_mode & 0o770 == 0o660
+    assert reason.stat().st_mode & 0o770 == mode & 0o660
 
 
 def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
@@ -287,6 +271,22 @@ def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbo
     done = run_apart("emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)})
     assert json.loads(done.stdout)["delivered"] == 1
     assert "too short" in done.stderr
+
+
+def test_scripts_see_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with _progress("Delivering", 3) as step:
+        step(3)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_person_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Console, "is_terminal", True)
+    with _progress("Delivering", 3) as step:
+        step(2)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Delivering" in shown.err
+    assert "2/3" in shown.err
 
 
 def test_emit_through_another_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:

@@ -24,7 +24,7 @@ BOTH = [STATUS, PATCH]
 
 
 def read(*paths: Path) -> tuple[list[Proposal], list[str]]:
-    return read_sources(paths, failed=1)[:2]
+    return read_sources(paths)[:2]
 
 
 def manifest(proposals: int) -> Manifest:

@@ -355,7 +355,7 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
         "Runs", columns, [row], [visualization.Action("Deliver now", "deliver", "…")], token="t"
     )
     frame = visualization.Frame("Spark lineage of daily_sales", attempts, script=visualization.read_asset("actions.js"))
-    chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"], failed=1)
+    chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"])
     file = tmp_path / "narrow.html"
     for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
         file.write_text(visualization.render_page(visualization.build_graph(proposals), frame=frame), encoding="utf-8")
