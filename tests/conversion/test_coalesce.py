@@ -14,11 +14,8 @@ from tests.conversion.builders import (
     APP,
     OTHER_QUERY,
     QUERY,
-    START_MS,
     Json,
     application,
-    column,
-    column_lineage,
     event,
     file,
     file_urns,
@@ -26,8 +23,6 @@ from tests.conversion.builders import (
     only_job,
     query,
     schema,
-    symlink,
-    urn,
     whole_application,
 )
 from tests.conversion.recordings import column_pairs
@@ -45,24 +40,6 @@ def edges(job: JobLineage) -> tuple[list[str], list[str]]:
 
 def rdd(*inputs: Json, outputs: tuple[Json, ...] = (), run_id: str = OTHER_QUERY) -> Json:
     return query("START", run_id=run_id, job="shop.map_partitions", job_type="RDD_JOB", inputs=inputs, outputs=outputs)
-
-
-def test_one_job_per_application() -> None:
-    read = query(second=1, inputs=[file("/b"), file("/a")])
-    write = query(run_id=OTHER_QUERY, second=2, inputs=[file("/a")], outputs=[file("/z")])
-    job = only_job(whole_application(read, write))
-    assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
-    assert job.run_urn == f"urn:li:dataProcessInstance:{APP}"
-    assert edges(job) == (file_urns("/a", "/b"), file_urns("/z"))
-    assert (job.run.start_ms, job.run.end_ms, job.definition.created_ms) == (START_MS, START_MS + 59_000, START_MS)
-    assert (job.run.result, job.patch_edges, job.run.parent_urn) == (SUCCESS, False, None)
-
-
-def test_the_parent_facet_sets_the_parent_of_the_run() -> None:
-    # Deviation 4, also where nobody knows the parent's producer.
-    parent = "00000000-0000-0000-0000-000000000005"
-    job = only_job([application("START", parent=parent), query(), application("COMPLETE", second=9, parent=parent)])
-    assert job.run.parent_urn == f"urn:li:dataProcessInstance:{parent}"
 
 
 def test_parents_in_a_circle_end_the_search() -> None:
@@ -105,31 +82,6 @@ def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> No
     assert edges(only_job([writing])) == (file_urns("/a"), file_urns("/b"))
     of_a_query = event(job=f"shop.{step}_{source}", job_type="SQL_JOB", **same)
     assert edges(only_job([of_a_query])) == (file_urns("/a"), file_urns("/a"))
-
-
-def test_datasets_that_only_column_lineage_names_are_inputs() -> None:
-    # Deviation 8: the source of Delta's MERGE is an input; the target is not an input of itself.
-    columns = column_lineage(
-        {"id": [column("/wh/target", "id", "DIRECT:IDENTITY"), column("/source", "id", "DIRECT:IDENTITY")]},
-        [column("/filter", "day", "INDIRECT:FILTER")],
-    )
-    target = file("/wh/target", columnLineage=columns, symlinks=symlink("hive://m", "db.target"))
-    job = only_job(whole_application(query(outputs=[target])))
-    assert edges(job) == (file_urns("/filter", "/source"), [urn("hive", "db.target")])
-
-
-def test_a_copy_of_a_change_feed_has_its_columns() -> None:
-    # Delta has the names for itself only if the table itself has a change feed.
-    added = [(f"_{name}", "string") for name in ("change_type", "commit_version", "commit_timestamp")]
-    names = schema(("id", "int"), *added)
-    kinds = column_lineage({"kind": [column("/wh/copy", "_change_type", "DIRECT:IDENTITY")]})
-    copied = query(outputs=[file("/wh/copy", schema=names, storage={"storageLayer": "delta"})])
-    read = query(
-        run_id=OTHER_QUERY, second=5, inputs=[file("/wh/copy", schema=names)], outputs=[file("/z", columnLineage=kinds)]
-    )
-    for queries in ([copied, read], [read]):
-        (lineage,) = only_job(whole_application(*queries)).lineage.fine_grained
-        assert lineage["upstreams"] == [f"urn:li:schemaField:({file_urns('/wh/copy')[0]},_change_type)"]
 
 
 def fields_of(events: list[Json]) -> list[str]:
@@ -178,12 +130,6 @@ def test_properties_are_merged_and_the_first_value_wins() -> None:
         "startedAt": times[0],
         "finishedAt": times[1],
     }
-
-
-def test_description_and_owners_may_come_from_any_event() -> None:
-    documented: Any = {"documentation": {"description": "daily"}, "ownership": {"owners": [{"name": "jane"}, {}, None]}}
-    job = only_job([application("START"), query(job_facets=documented), application("COMPLETE", second=9)])
-    assert (job.definition.description, job.definition.owners) == ("daily", ("jane",))
 
 
 def test_the_flow_comes_from_the_last_event() -> None:

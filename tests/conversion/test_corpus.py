@@ -135,19 +135,6 @@ def test_text_and_decoded_objects_give_equal_proposals(case: str) -> None:
 
 
 @all_cases
-def test_a_running_event_that_repeats_itself_changes_no_edge(case: str) -> None:
-    events = corpus_events(case)
-    seen, fewer = set(), []
-    for event in events:
-        names = {(side, one["namespace"], one["name"]) for side in ("inputs", "outputs") for one in event[side]}
-        said = (event["run"]["runId"], frozenset(names))
-        if event["eventType"] != "RUNNING" or said not in seen:
-            fewer.append(event)
-        seen.add(said)
-    assert edges(jobs(fewer)) == edges(jobs(events))
-
-
-@all_cases
 def test_entities_are_those_of_the_java_listener(case: str) -> None:
     # Who switches must not get a second copy of a flow, job, run or dataset.
     written = json_lines(CORPUS / "java-listener" / f"{case}.coalesced.jsonl")

@@ -113,11 +113,6 @@ def test_heads_of_real_events_agree_with_the_events(path: Any) -> None:
         assert outcome(EventHead.read, line) == outcome(lambda text: EventHead.of(RunEvent.parse(text)), line)
 
 
-def test_the_head_of_a_query_names_its_application() -> None:
-    text = json.dumps(query(second=3)).encode()
-    assert EventHead.read(text) == EventHead(START_MS + 3000, QUERY, "SQL_JOB", APP)
-
-
 @cases("events")
 def test_the_head_is_as_tolerant_as_the_converter(change: dict[str, Any]) -> None:
     text = json.dumps(query() | change).encode()

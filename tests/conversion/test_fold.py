@@ -12,12 +12,10 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobL
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.cases import cases
 from tests.conversion.builders import (
-    APP,
     CORPUS,
     OTHER_QUERY,
     QUERY,
     Json,
-    application,
     column,
     column_lineage,
     event,
@@ -36,17 +34,6 @@ def fold(*events: Json | bytes) -> Fold:
     for each in events:
         result.add(reader.read(each))
     return result
-
-
-def test_runs_belong_to_their_application() -> None:
-    found = fold(query("START"), application("START", second=1), query("COMPLETE", second=2)).applications()
-    assert [(each.run_id, [run.run_id for run in each.runs]) for each in found] == [(APP, [QUERY, APP])]
-    assert found[0].own_run is not None
-
-
-def test_an_application_may_send_no_event_of_its_own() -> None:
-    (found,) = fold(query()).applications()
-    assert (found.run_id, found.own_run) == (APP, None)
 
 
 def test_the_same_columns_of_many_queries_are_kept_once() -> None:

@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, EventError
-from airflow_provider_spark_datahub.conversion.events import RunEvent, parse_time_ms
-from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
-from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
+from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from tests.cases import cases
 from tests.conversion.builders import Json, file_urns, jobs, proposals, settings
 from tests.conversion.recordings import column_pairs, lines_of
@@ -289,24 +286,6 @@ def test_the_columns_of_a_change_feed_are_not_the_tables(written_here: bool, wit
     added = {"_change_type", "_commit_version", "_commit_timestamp"}
     assert columns - added == {"order_id", "amount", "source"}
     assert columns & added == (set() if written_here or with_log else added)
-
-
-def test_no_real_write_counts_as_refused() -> None:
-    # Of all other recorded jobs, no query is.
-    recordings = [
-        path
-        for folder in ("corpus", "more_jobs", "event_logs")
-        for path in (FOLDER.parent / folder).rglob("*.ndjson*")
-        if path.parent.name == "events" or "openlineage" in path.name
-    ]
-    assert len(recordings) > 30
-    for recording in recordings:
-        fold = Fold(settings())
-        for line in lines_of(recording.with_name(recording.name.removesuffix(".gz"))):
-            with suppress(EventError):
-                fold.add(RunEvent.parse(line))
-        for application in fold.applications():
-            assert list(map(id, with_effects(application).runs)) == list(map(id, application.runs)), recording.name
 
 
 def _of_another_producer(name: str) -> list[Json]:

@@ -16,7 +16,6 @@ from tests.conversion.builders import (
     APP,
     START_MS,
     Json,
-    application,
     column,
     column_lineage,
     file,
@@ -190,11 +189,6 @@ def test_a_run_has_all_its_aspects() -> None:
     assert ended["result"] == {"type": "SUCCESS", "nativeResultType": "COMPLETE"}
     # One document each in GMS, even of one millisecond.
     assert (started["messageId"], ended["messageId"]) == ("STARTED", "COMPLETE")
-
-
-def test_a_running_job_has_no_end() -> None:
-    found = written([application("START"), query("RUNNING")], Ending(final=False))
-    assert find(found, "dataProcessInstanceRunEvent").aspect["status"] == "STARTED"
 
 
 @cases("proposals")

@@ -100,20 +100,6 @@ def test_flow_and_job_are_spelled_as_acryl_datahub_spells_them(
     assert site.job_urn(dag_id, task_id) == DataJobUrn(flow, task_id).urn()
 
 
-def test_each_run_has_its_own_urn() -> None:
-    # Per DAG, per task, per mapped instance; but not per try.
-    urns = [
-        RUN.urn,
-        DagRun(SITE, "other", RUN_ID).urn,
-        ATTEMPT.urn,
-        TaskAttempt(RUN, "t", 1, map_index=0).urn,
-        TaskAttempt(RUN, "t", 1, map_index=1).urn,
-        TaskAttempt(RUN, "other", 1).urn,
-    ]
-    assert len(set(urns)) == len(urns)
-    assert TaskAttempt(RUN, "t", 1).urn == ATTEMPT.urn
-
-
 def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
     found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
     parents = {

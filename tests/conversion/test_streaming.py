@@ -362,9 +362,6 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
 # -- sources and sinks as datasets
 
 
-GCS_SPEC = {"gcs": ["gcs://my-bucket/foo/{table}/*/*/*"]}
-
-
 def urns_of(description: str, offset: object = None, default_fs: str = "", **options: object) -> list[str]:
     namer = DatasetNamer(settings(**options), {})
     named = [namer.name(dataset) for dataset in _datasets_of(description, offset, default_fs)]
@@ -374,11 +371,6 @@ def urns_of(description: str, offset: object = None, default_fs: str = "", **opt
 @cases("streaming")
 def test_sources_are_named(description: str, default_fs: str, expected: str) -> None:
     assert urns_of(description, default_fs=default_fs) == [urn(*expected.split(",", 1))]
-
-
-def test_path_specs_apply_to_sources() -> None:
-    description = "DeltaSink[gcs://my-bucket/foo/tests/year=2023/month=03/day=11/myfile.parquet]"
-    assert urns_of(description, path_specs=GCS_SPEC) == [urn("gcs", "my-bucket/foo/tests")]
 
 
 @cases("streaming")

@@ -91,19 +91,6 @@ def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     assert (first.delivered, first.superseded, second.superseded) == (3, 1, 0)
 
 
-def test_aspects_of_a_partly_delivered_later_run_are_not_overwritten(outbox: Outbox) -> None:
-    # The rest of the later run does not bring them back: acknowledged proposals are not sent again.
-    sink = Recording(named("rest"))
-    put(outbox, key(run_id="first"), [upsert("job", "old"), upsert("own", "first")])
-    second = put(outbox, key(run_id="second"), [upsert("job", "new"), upsert("more", "rest")])
-    Drain(outbox, lambda _: (sink, None)).run([second.name])
-    assert sink.names == ["new"]
-    sink.refuses = lambda _: False
-    assert drain(outbox, sink).waiting == 0
-    assert sink.names == ["new", "first", "rest"]
-    assert [name for name in outbox.storage.names("receipts") if name.endswith(".part.json")] == []
-
-
 def test_connections_are_independent(outbox: Outbox) -> None:
     sinks = {"one": Recording(), "two": Recording(named("old"))}
     put(outbox, key(1), [upsert("job", "old")], "two")

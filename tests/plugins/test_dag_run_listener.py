@@ -155,17 +155,6 @@ def test_a_dag_whose_lineage_is_switched_off_by_configuration_is_not_reported(
     assert notified(sinks) == []
 
 
-@pytest.mark.parametrize("options", [{"datahub_conn_id": "two"}, {"datahub_conn_id": "two", "enabled": False}])
-def test_the_end_of_a_dag_run_with_lineage_by_policy_is_reported(
-    sinks: Path, seen: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
-    with new_dag(default_args=options) as dag:
-        policy.task_policy(SparkSubmitOperator(task_id="plain", application="job.py"))
-    end(seen(dag))
-    assert notified(sinks) == ([] if "enabled" in options else ["two"])
-
-
 def test_a_scheduler_that_loads_no_links_reports_the_end_of_a_dag_run_with_lineage_by_policy(
     sinks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
