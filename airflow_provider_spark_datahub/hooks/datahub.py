@@ -64,7 +64,7 @@ class _DatahubHook(BaseHook):
 class DatahubRestHook(_DatahubHook):
     """Connection type ``datahub-rest``: host = GMS, password = token.
 
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.rest_settings.RestSettings`.
+    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.settings.RestSettings`.
     """
 
     default_conn_name = "datahub_rest_default"
@@ -75,7 +75,7 @@ class DatahubRestHook(_DatahubHook):
 class DatahubKafkaHook(_DatahubHook):
     """Connection type ``datahub-kafka``: host = brokers, login and password = SASL's.
 
-    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.kafka_settings.KafkaSettings`.
+    Extra: see :class:`~airflow_provider_spark_datahub.delivery.sinks.settings.KafkaSettings`.
     """
 
     default_conn_name = "datahub_kafka_default"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError, sinks
-from airflow_provider_spark_datahub.delivery.connection import mask_secrets
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
+from airflow_provider_spark_datahub.delivery.sinks.settings import mask_secrets
 from tests.cases import cases
 from tests.delivery.test_object_store import Store
 

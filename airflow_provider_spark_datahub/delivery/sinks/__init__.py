@@ -9,10 +9,9 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .file import FileSink
     from .kafka import KafkaSink
-    from .kafka_settings import KafkaSettings
     from .object_store import ObjectStoreSink
     from .rest import RestSink
     from .rest_reading import read_datasets, read_runs
-    from .rest_settings import RestSettings
+    from .settings import KafkaSettings, RestSettings
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.sink import (
     CheckResult,
@@ -19,6 +18,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     SinkSettingsError,
 )
 from airflow_provider_spark_datahub.delivery.sinks.batches import json_array
+from airflow_provider_spark_datahub.delivery.sinks.settings import ConnectionParts
 from airflow_provider_spark_datahub.foundation.files import write_durably
 
 

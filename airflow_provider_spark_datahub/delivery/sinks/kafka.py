@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
     Sink,
     SinkSettingsError,
 )
-from airflow_provider_spark_datahub.delivery.sinks.kafka_settings import KafkaSettings
+from airflow_provider_spark_datahub.delivery.sinks.settings import KafkaSettings
 from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:

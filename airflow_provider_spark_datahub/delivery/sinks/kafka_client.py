@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.kafka_settings import KafkaSettings
+from airflow_provider_spark_datahub.delivery.sinks.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 

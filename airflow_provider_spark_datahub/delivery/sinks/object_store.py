@@ -11,12 +11,12 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.connection import ConnectionParts, Read
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink, json_array
+from airflow_provider_spark_datahub.delivery.sinks.settings import ConnectionParts, Read
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, DeliveryRecord
 from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
-from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.settings import RestSettings
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient

@@ -51,7 +51,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
-from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.settings import RestSettings
 from airflow_provider_spark_datahub.foundation.batches import batches_of
 from airflow_provider_spark_datahub.foundation.text import counted
 

@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.rest_settings import RestSettings
+from airflow_provider_spark_datahub.delivery.sinks.settings import RestSettings
 from airflow_provider_spark_datahub.foundation.text import counted
 
 _DATASETS = 500
