@@ -150,11 +150,3 @@ def pytest_runtest_makereport(
         lines = (f"{Path(entry.path).name}:{entry.lineno + 1}" for entry in stack[:-8:-1])
         crash.message = f"hangs at {' in '.join(lines)}: {crash.message}"
     return report
-
-
-@pytest.fixture(autouse=True)
-def _closed_circuit_breakers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget that connections of the same name failed in other tests."""
-    from airflow_provider_spark_datahub.delivery import failure
-
-    monkeypatch.setattr(failure, "_breakers", {})

@@ -1,4 +1,4 @@
-"""Failures of a delivery: their kinds, back-off between attempts, circuit breakers, outages, and poison items."""
+"""Failures of a delivery: their kinds, back-off between attempts, outages, and poison items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +21,7 @@ import msgspec
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, NumberedItem
 from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, open_regular, write_durably
-from airflow_provider_spark_datahub.foundation.text import counted, printable
+from airflow_provider_spark_datahub.foundation.text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -227,69 +226,6 @@ class Backoff(msgspec.Struct, frozen=True):
         # The exponent is bounded: 2.0 ** 1024 is an OverflowError.
         exponential = min(self.longest, self.first * 2.0 ** min(attempt - 1, 32))
         return exponential * (0.5 + self.jitter() / 2)
-
-
-class CircuitBreaker:
-    """Switch that opens after failed deliveries in a row: a server that is down is not asked for every entry.
-
-    While it is open, it lets one delivery through after each wait, until one succeeds. Threads may share it.
-
-    :param failures: number of failed deliveries in a row that open it.
-    :param backoff: the waits, which grow with each delivery that fails while it is open.
-    :param clock: seconds that never go back.
-    """
-
-    def __init__(
-        self, failures: int = 3, backoff: Backoff | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._failures = failures
-        self._backoff = backoff or Backoff(first=5.0, longest=300.0)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._in_a_row = 0
-        self._open_until = 0.0
-        self._problem: str | None = None
-
-    @classmethod
-    def for_connection(cls, connection_id: str) -> CircuitBreaker:
-        """Return the breaker of a connection, which all deliveries in this process share."""
-        return _breakers.setdefault(connection_id, CircuitBreaker())
-
-    def refusal(self) -> str | None:
-        """Return why nothing may be sent now; ``None`` if a delivery may begin.
-
-        After a wait, one caller is let through. The others wait until its delivery is recorded.
-        """
-        with self._lock:
-            if self._in_a_row < self._failures:
-                return None
-            now = self._clock()
-            if now >= self._open_until:
-                self._open_until = now + self._wait()
-                log.debug("Circuit breaker: one delivery may pass after %s", counted(self._in_a_row, "failure"))
-                return None
-            left = self._open_until - now
-            failed = counted(self._in_a_row, "delivery", "deliveries in a row")
-            return f"{failed} failed, the next attempt is due in {left:.0f} s: {self._problem}"
-
-    def record(self, delivery: Delivery) -> None:
-        """Record the outcome of a delivery that was let through."""
-        with self._lock:
-            if delivery.delivered or delivery.rejected or not delivery.pending:
-                self._in_a_row = 0
-                return
-            self._in_a_row += 1
-            self._problem = delivery.problem
-            if self._in_a_row >= self._failures:
-                wait = self._wait()
-                self._open_until = self._clock() + wait
-                log.debug("Circuit breaker opened for %.1f s after %s", wait, counted(self._in_a_row, "failure"))
-
-    def _wait(self) -> float:
-        return self._backoff.delay(max(1, self._in_a_row - self._failures + 1))
-
-
-_breakers: dict[str, CircuitBreaker] = {}
 
 
 class OutageNotes:

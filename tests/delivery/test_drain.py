@@ -14,7 +14,6 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, Sink
-from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     DrainLimits,
@@ -41,12 +40,7 @@ def put_named(outbox: Outbox, task: str, try_number: int = 1, connection: str = 
 
 
 def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> _DrainResult:
-    breakers: dict[str, CircuitBreaker] = {}
-    given: dict[str, Any] = {
-        "breaker": lambda connection: breakers.setdefault(connection, CircuitBreaker()),
-        "sleep": lambda _: None,
-    }
-    return Drain(outbox, lambda _: (sink, problem), **{**given, **options}).run()
+    return Drain(outbox, lambda _: (sink, problem), **{"sleep": lambda _: None, **options}).run()
 
 
 def named(name: str) -> Callable[[Proposal], bool]:
@@ -142,13 +136,21 @@ def test_without_a_sink_everything_stays_and_the_reason_is_reported_once(outbox:
     assert len(outbox.names()) == 2
 
 
-def test_drains_of_one_process_share_the_breaker(outbox: Outbox) -> None:
-    for number in range(9):
+def test_a_server_that_is_down_is_not_asked_for_every_entry(outbox: Outbox) -> None:
+    for number in range(20):
         put_named(outbox, f"task{number}")
-    sink, breaker = Recording(lambda _: True), CircuitBreaker()
-    for _ in range(3):
-        drain(outbox, sink, breaker=lambda _: breaker)
-    assert sink.calls == 3
+    sink = Recording(lambda _: True)
+    drained = drain(outbox, sink)
+    assert (sink.calls, drained.waiting) == (3, 20)
+    assert list(drained.problems) == ["it is full"]
+
+
+def test_a_server_that_takes_something_now_and_then_is_asked_for_every_entry(outbox: Outbox) -> None:
+    for number in range(20):
+        put_named(outbox, f"task{number}")
+    sink = Recording(lambda proposal: int(proposal.aspect["name"].removeprefix("task")[:-1]) % 3 > 0)
+    drained = drain(outbox, sink)
+    assert (sink.calls, drained.settled, drained.waiting) == (20, 7, 13)
 
 
 # -- limits
@@ -376,7 +378,7 @@ def test_a_conversion_that_outlasts_the_lease_is_delivered_by_the_same_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_age: float
 ) -> None:
     monkeypatch.setattr(Lease, "SECONDS", 0.4)
-    outbox, sink, breaker = outbox_at(tmp_path), Recording(), CircuitBreaker()
+    outbox, sink = outbox_at(tmp_path), Recording()
     outbox.limits = OutboxLimits(max_age=max_age)
     outbox.begin(key(), connection_id="datahub", events=None, redo={})
 
@@ -385,9 +387,9 @@ def test_a_conversion_that_outlasts_the_lease_is_delivered_by_the_same_drain(
         return entry.finish([upsert("a")], spark_succeeded=True)
 
     limits = DrainLimits(entry_seconds=0.2)
-    drained = Drain(outbox, lambda _: (sink, None), limits, finish=finish, breaker=lambda _: breaker).run()
+    drained = Drain(outbox, lambda _: (sink, None), limits, finish=finish).run()
     assert sink.names == ["a"]
-    assert (drained.settled, drained.waiting, drained.problems, breaker._in_a_row) == (1, 0, {}, 0)
+    assert (drained.settled, drained.waiting, drained.problems) == (1, 0, {})
     assert not list(outbox.quarantined())
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Delivery, OutageNotes, Rejection
+from airflow_provider_spark_datahub.delivery import Delivery, OutageNotes
 from airflow_provider_spark_datahub.delivery.failure import (
     Backoff,
-    CircuitBreaker,
     Failure,
     FailureKind,
     LibraryError,
@@ -154,10 +153,10 @@ def test_a_server_that_fails_for_a_moment_rejects_nothing(record: DeliveryRecord
     assert (delivery.rejected, delivery.delivered, poison.last) == ((), 1, None)
 
 
-# -- circuit breakers
+# -- notes for the other tasks of a host
 
 
-ONE, TWO = upserts(2)
+(ONE,) = upserts(1)
 DOWN = Delivery(0, pending=(ONE,), problem="it is down")
 
 
@@ -167,61 +166,6 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-
-def breaker(clock: Clock) -> CircuitBreaker:
-    # Without jitter: waits of 10, 20, 40, 40 ...
-    return CircuitBreaker(2, Backoff(first=10.0, longest=40.0, jitter=lambda: 1.0), clock)
-
-
-def test_the_breaker_opens_after_failures_in_a_row() -> None:
-    tested = breaker(Clock())
-    tested.record(DOWN)
-    assert tested.refusal() is None
-    tested.record(DOWN)
-    assert tested.refusal() == "2 deliveries in a row failed, the next attempt is due in 10 s: it is down"
-
-
-def test_any_delivered_item_keeps_the_breaker_closed() -> None:
-    for good in (
-        Delivery(1),
-        Delivery(0),
-        Delivery(0, rejected=(Rejection(ONE, "no"),)),
-        Delivery(1, pending=(TWO,), problem="it is full"),
-    ):
-        tested = breaker(Clock())
-        tested.record(DOWN)
-        tested.record(good)
-        tested.record(DOWN)
-        assert tested.refusal() is None
-
-
-def test_each_wait_lets_one_delivery_through_and_waits_grow() -> None:
-    clock = Clock()
-    tested = breaker(clock)
-    tested.record(DOWN)
-    for wait in (10, 20, 40, 40):
-        tested.record(DOWN)
-        clock.now += wait - 1
-        assert str(tested.refusal()).endswith("is due in 1 s: it is down")
-        clock.now += 1
-        assert tested.refusal() is None
-        assert tested.refusal() is not None  # only one
-
-
-def test_a_successful_delivery_closes_the_breaker() -> None:
-    clock = Clock()
-    tested = breaker(clock)
-    tested.record(DOWN)
-    tested.record(DOWN)
-    clock.now += 10
-    assert tested.refusal() is None
-    tested.record(Delivery(1))
-    assert tested.refusal() is None
-    tested.record(DOWN)
-    assert tested.refusal() is None
-
-
-# -- notes for the other tasks of a host
 
 OUT = Delivery(0, pending=(ONE,), problem="DataHub is not available (Connection refused).", outage=True)
 SERVER = ("datahub", "DataHub at http://gms:8080")

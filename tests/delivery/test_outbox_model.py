@@ -15,7 +15,6 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from airflow_provider_spark_datahub.delivery import Deadline, Sink
-from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox import Drain, EntryName, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import unseal
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
@@ -183,8 +182,8 @@ class OutboxModel(RuleBasedStateMachine):
         return False
 
     def run_drain(self, outbox: Outbox, *, takes: int = 9, rejects: int | None = None, names: Any = None) -> None:
-        sink, breaker = DataHub(self.world, takes, rejects), CircuitBreaker()
-        drain = Drain(outbox, lambda _: (sink, None), breaker=lambda _: breaker, sleep=lambda _: None)
+        sink = DataHub(self.world, takes, rejects)
+        drain = Drain(outbox, lambda _: (sink, None), sleep=lambda _: None)
         try:
             drained = drain.run(names)
         except Crash:

@@ -28,7 +28,6 @@ from airflow_provider_spark_datahub.capture import SparkInstallation, SparkSubmi
 from airflow_provider_spark_datahub.capture.event_lines import FileFollower
 from airflow_provider_spark_datahub.conversion import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-from airflow_provider_spark_datahub.delivery import failure
 from airflow_provider_spark_datahub.delivery.outbox import Entry, Lease, Outbox
 from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
@@ -136,7 +135,6 @@ def case(folder: Path, name: str) -> Iterator[tuple[tries.FakeSpark, pytest.Monk
     own.mkdir()
     with pytest.MonkeyPatch.context() as monkeypatch:
         tries.configure_airflow(own, monkeypatch.setenv)
-        monkeypatch.setattr(failure, "_breakers", {})
         spark = tries.FakeSpark(own, monkeypatch.setenv)
         spark.writes("a_csv_join_agg")
         yield spark, monkeypatch

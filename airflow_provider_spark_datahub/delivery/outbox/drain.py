@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -17,7 +17,6 @@ import msgspec
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import CircuitBreaker
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
@@ -45,6 +44,8 @@ _MOST_INSTANCES = 64
 """Task instances that are delivered under one lease, with one synchronisation of their receipts."""
 _PASSES = 5
 """How often a drain comes back to the entries that other drainers held."""
+_MOST_FAILURES = 3
+"""Deliveries in a row without any acknowledgement after which a drain gives up a connection."""
 
 
 class _Settlement(msgspec.Struct, frozen=True):
@@ -206,7 +207,6 @@ class Drain:
     :param finish: converts unfinished entries; without it, they stay.
     :param progress: called with the number of entries that are processed.
     :param settled: called with each delivered entry.
-    :param breaker: returns the circuit breaker of a connection.
     """
 
     outbox: Outbox
@@ -217,11 +217,11 @@ class Drain:
     finish: _Finish | None = None
     progress: Callable[[int], None] | None = None
     settled: _Settled | None = None
-    breaker: Callable[[str], CircuitBreaker] = CircuitBreaker.for_connection
     sleep: Callable[[float], None] = time.sleep
     drained: _DrainResult = field(default_factory=_DrainResult)
     _sinks: dict[str, tuple[Sink | None, str | None]] = field(default_factory=dict)
-    _refusing: set[str] = field(default_factory=set)
+    _failures: Counter[str] = field(default_factory=Counter)
+    """Failed deliveries in a row, by the connections of entries."""
     _settled_tasks: set[str] = field(default_factory=set)
 
     def run(self, names: Iterable[EntryName] | None = None) -> _DrainResult:
@@ -296,8 +296,8 @@ class Drain:
         while waiting and len(chunk) < _MOST_INSTANCES:
             group, chunk_names = waiting.popleft()
             chunk[group] = chunk_names
-            if self._stopped() or self.refuses(group):
-                reason = "the drain is at its limit" if self._stopped() else "its connection refuses deliveries"
+            if self._stopped() or self._is_given_up(group):
+                reason = "the drain is at its limit" if self._stopped() else "its connection takes nothing"
                 log.debug("Skipped %s of %s: %s", counted(len(chunk_names), "entry"), ".".join(group), reason)
                 self._close(group, chunk)
         return chunk
@@ -370,7 +370,7 @@ class Drain:
             self.drained.problems[str(error)] = None
 
     def _deliver_head(self, group: _Group, left: _Groups, lease: Lease, batch: list[Settled]) -> None:
-        if self.refuses(group):
+        if self._is_given_up(group):
             self._close(group, left)
             return
         name, *later = left[group]
@@ -382,7 +382,7 @@ class Drain:
         self._record(group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch))
 
     def _send(self, lease: Lease, entry: Entry, items: Sequence[Proposal]) -> Delivery:
-        """Deliver items of an entry, unless its connection refuses: then its other entries are not even read.
+        """Deliver items of an entry through its connection, and count failures.
 
         :raises _LeaseOverError: if the lease ended, as while events were converted. A new lease delivers the entry.
         """
@@ -392,17 +392,16 @@ class Drain:
         if connection not in self._sinks:
             self._sinks[connection] = self.open_sink(connection)
         sink, problem = self._sinks[connection]
-        breaker = self.breaker(connection)
-        if sink is not None:
-            problem = breaker.refusal()
-        if sink is None or problem is not None:
-            log.debug("Connection %s refuses deliveries: %s", connection, problem)
-            self._refusing.add(entry.name.connection)
+        name = entry.name.connection
+        if sink is None:
+            log.debug("Connection %s cannot be used: %s", connection, problem)
+            self._failures[name] = _MOST_FAILURES
             return Delivery(0, pending=tuple(items), problem=problem)
         # No delivery outlasts the lease: another drainer may then hold the entries.
         seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
         delivery = sink.deliver(items, Deadline.after(seconds))
-        breaker.record(delivery)
+        is_failure = delivery.pending and not delivery.delivered and not delivery.rejected
+        self._failures[name] = self._failures[name] + 1 if is_failure else 0
         return delivery
 
     def _record(self, group: _Group, left: _Groups, settlement: _Settlement) -> None:
@@ -461,9 +460,9 @@ class Drain:
             self.drained.problems[f"{name}: {type(error).__name__}; the log has its trace"] = None
             self._close(group, left)
 
-    def refuses(self, group: _Group) -> bool:
-        """Return whether the connection of a group refuses deliveries."""
-        return group[1] in self._refusing
+    def _is_given_up(self, group: _Group) -> bool:
+        """Return whether the connection of a group takes nothing: its other entries are not even read."""
+        return self._failures[group[1]] >= _MOST_FAILURES
 
 
 def _count(groups: _Groups) -> int:
