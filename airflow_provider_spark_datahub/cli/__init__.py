@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +63,9 @@ for _name, (_, _summary) in _COMMANDS.items():
 
 def app_main() -> None:
     """Run the command; the entry point of the console script."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Names may have characters that the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:

@@ -106,8 +106,8 @@ def _text(graph: visualization.Graph, view: _View, zone: tzinfo, *, columns: boo
     if view is _View.HTML:
         return visualization.render_page(graph, zone)
     if view is _View.SVG:
-        return visualization.render_svg(visualization.build_network(graph, unfolded=columns))
-    network = visualization.build_network(graph)
+        return visualization.render_svg(visualization.Network.of(graph, unfolded=columns))
+    network = visualization.Network.of(graph)
     if len(network.links) > visualization.MOST_LINKS:
         console.say(
             f"{len(network.links)} edges: Mermaid draws {visualization.MOST_LINKS} at most; use --format svg or html"

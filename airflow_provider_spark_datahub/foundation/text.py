@@ -20,18 +20,14 @@ _BOOLEANS = {
 }
 
 
-def printable(text: str, encoding: str = "utf-8") -> str:
-    r"""Return a line in which control, direction and other invisible characters are visible escapes (``\x1b``).
-
-    :param encoding: of the output; characters that it cannot express become escapes, too.
-    """
+def printable(text: str) -> str:
+    r"""Return a line in which control, direction and other invisible characters are visible escapes (``\x1b``)."""
     if text.isascii() and text.isprintable():
         return text
-    text = "".join(
+    return "".join(
         character.encode("unicode_escape").decode("ascii") if _is_steering(character) else character
         for character in text
     )
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def printable_lines(text: str) -> str:

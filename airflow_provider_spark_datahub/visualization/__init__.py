@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .graph import build_graph
     from .model import Graph
     from .names import format_duration
-    from .network import build_network
+    from .network import Network
     from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal
 else:

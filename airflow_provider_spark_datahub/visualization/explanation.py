@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import Diagnostics
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization import model
-from airflow_provider_spark_datahub.visualization.names import Column, ShortNames, harmless, short_name
+from airflow_provider_spark_datahub.visualization.names import Column, JobParts, ShortNames, dataset_parts, harmless
 
 _MOST_STEPS = 30
 """Most datasets in one chain."""
@@ -82,7 +82,7 @@ class _Link:
 
     @property
     def name(self) -> str:
-        return short_name(self.dataset) + (f".{harmless(self.column)}" if self.column else "")
+        return _short_name(self.dataset) + (f".{harmless(self.column)}" if self.column else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Explanation:
         written = any(target.dataset in job.outputs for job in graph.distinct_jobs())
         if target.path and not written:
             source = _Reason(
-                f"it is a column of a source: no job in these files writes {short_name(target.dataset)}", "section 4.1"
+                f"it is a column of a source: no job in these files writes {_short_name(target.dataset)}", "section 4.1"
             )
             return cls(chain, reasons=(source,))
         return cls(chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers)))))
@@ -145,6 +145,16 @@ class Explanation:
 
 
 # -- names
+
+
+def _short_name(urn: str) -> str:
+    """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
+    if dataset_parts(urn):
+        return ShortNames().of(urn).text
+    orchestrator, flow, job = JobParts.of(urn)
+    if orchestrator is None:
+        return urn
+    return f"{orchestrator} {flow if job in (None, flow) else f'{flow}.{job}'}"
 
 
 class _Names:
@@ -182,7 +192,7 @@ class _Names:
             return Column(urn, self._column(urn, name[end + 1 :]))
         folder = max((urn for urn, path in self._paths if f"{path}/" in name), key=len, default=None)
         if folder is not None:
-            whole = short_name(folder)
+            whole = _short_name(folder)
             raise UnknownNameError(f"{name!r} is not a dataset: it is a part of {whole} ({_RULES}, section 7.3)")
         nearest = self._nearest(name, {spelling: [*urns] for spelling, urns in self._datasets.items()})
         raise UnknownNameError(f"no dataset is named {name!r}{nearest}")
@@ -191,7 +201,7 @@ class _Names:
         columns = {column.lower(): column for column in self._columns[urn] if column}
         if path and path.lower() not in columns:
             nearest = self._nearest(path, {column: [column] for column in columns.values()})
-            raise UnknownNameError(f"no column of {short_name(urn)} is named {path!r}{nearest}")
+            raise UnknownNameError(f"no column of {_short_name(urn)} is named {path!r}{nearest}")
         return columns[path.lower()] if path else ""
 
     @staticmethod
@@ -316,7 +326,7 @@ def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
 
 
 def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> Iterator[str]:
-    yield f"{indent}{verb} by {harmless(short_name(edge.job))}{f' ({harmless(how)})' if how else ''}"
+    yield f"{indent}{verb} by {harmless(_short_name(edge.job))}{f' ({harmless(how)})' if how else ''}"
     if edge.evidence is None:
         yield f"{indent}  these proposals do not name the query (setting capture_evidence)"
         return

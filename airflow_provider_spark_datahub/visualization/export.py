@@ -7,7 +7,6 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
-from zlib import crc32
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
@@ -32,12 +31,6 @@ _LINE = 20
 """Height of a line of text below the drawing, in pixels."""
 _MOST_FAILURES = 5
 _MOST_COLUMNS, _LONGEST_REASON = 8, 80
-_PLATFORM_COLOURS = 8
-_USUAL_PLATFORMS = (
-    "file", "hive", "s3", "kafka", "delta-lake", "iceberg", "postgres", "hdfs",
-    "abs", "glue", "gcs", "snowflake", "bigquery", "mysql", "redshift", "mssql", "dbfs", "databricks", "hudi", "oracle",
-)  # fmt: skip
-"""Platforms in an order in which those that often appear together get different colours."""
 _STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
 
 
@@ -69,7 +62,7 @@ def render_svg(network: Network, *, inside_page: bool = False) -> str:
     """
     width = round(network.layout.width) + 2 * _MARGIN
     height = bottom = round(network.layout.height) + 2 * _MARGIN
-    colours, failures = platform_colours(network), [] if inside_page else _failures(network, width)
+    colours, failures = network.platform_colours, [] if inside_page else _failures(network, width)
     if not inside_page:
         height += _LINE * (bool(colours) + len(failures))
     return _drawing().render(
@@ -90,13 +83,6 @@ def _failures(network: Network, width: int) -> list[str]:
     most = max(round((width - 2 * _MARGIN) / 7.5), 40)
     failed = {box.urn: f"{box.full}: {box.error}" for box in network.boxes.values() if box.error}
     return [text if len(text) <= most else f"{text[: most - 1]}…" for text in list(failed.values())[:_MOST_FAILURES]]
-
-
-def platform_colours(network: Network) -> dict[str, int]:
-    """Return the number of each platform's colour, which is the same in every picture, in alphabetical order."""
-    usual = {platform: number for number, platform in enumerate(_USUAL_PLATFORMS)}
-    platforms = sorted({box.platform for box in network.datasets} - {""})
-    return {platform: usual.get(platform, crc32(platform.encode())) % _PLATFORM_COLOURS for platform in platforms}
 
 
 def _edges(network: Network) -> Iterator[tuple[str, str, str]]:

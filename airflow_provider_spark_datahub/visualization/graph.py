@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import model
-from airflow_provider_spark_datahub.visualization.names import Column, JobParts, last_part, plain_path
+from airflow_provider_spark_datahub.visualization.names import Column, JobParts, last_part
 
 _RUN = "dataProcessInstance"
 _STATEMENT = "statement."  # prefix of the job properties with the statements that edges name as evidence
@@ -164,7 +164,7 @@ class _GraphBuilder:
                 if (instance := aspects.get("dataPlatformInstance", _NOTHING).instance)
             },
             schemas={
-                urn: {plain_path(field.field_path): field.native_data_type or "" for field in schema.fields or ()}
+                urn: {Column.plain_path(each.field_path): each.native_data_type or "" for each in schema.fields or ()}
                 for urn, aspects in self.latest.items()
                 if (schema := aspects.get("schemaMetadata"))
             },

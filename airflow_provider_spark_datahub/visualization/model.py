@@ -179,18 +179,18 @@ class RunNode:
         attempts = self.attempts()
         return attempts[-1] if attempts and all(attempt.number is None for attempt in attempts) else None
 
-    def title(self, encoding: str = "utf-8") -> tuple[str, str, str]:
+    def title(self) -> tuple[str, str, str]:
         """Return the kind, the name, and a note that identifies the run if the name does not."""
         orchestrator, flow, job = JobParts.of(self.template or "")
         subject = flow if job is None else self.job_name or job
         kind = str(orchestrator).capitalize() if self.kind is RunKind.APPLICATION_RUN else str(self.kind)
         if subject is None:
-            return kind, harmless(self.name, encoding), ""
+            return kind, harmless(self.name), ""
         if self.kind is RunKind.TASK_RUN:
             index = self.properties.get("map_index", "-1")
-            return kind, harmless(subject if index == "-1" else f"{subject}[{index}]", encoding), ""
+            return kind, harmless(subject if index == "-1" else f"{subject}[{index}]"), ""
         note = self.properties.get("run_id") or self.name.removeprefix(f"{subject}_")
-        return harmless(kind, encoding), harmless(subject, encoding), harmless(note, encoding)
+        return harmless(kind), harmless(subject), harmless(note)
 
 
 @dataclass(frozen=True, slots=True)

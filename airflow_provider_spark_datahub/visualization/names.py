@@ -43,13 +43,13 @@ class Column(NamedTuple):
         """Parse the URN of a schemaField or a dataset; ``None`` if it is neither."""
         match = _FIELD.fullmatch(urn)
         if match:
-            return cls(match[1], plain_path(_decoded(match[2])))
+            return cls(match[1], cls.plain_path(_decoded(match[2])))
         return cls(urn, "") if dataset_parts(urn) else None
 
-
-def plain_path(path: str) -> str:
-    """Return a field path without the bracketed types that version 2 of DataHub's field paths contains."""
-    return _TYPE_OF_PATH.sub("", path).removesuffix(".") or path
+    @staticmethod
+    def plain_path(path: str) -> str:
+        """Return a field path without the bracketed types that version 2 of DataHub's field paths contains."""
+        return _TYPE_OF_PATH.sub("", path).removesuffix(".") or path
 
 
 def last_part(urn: str) -> str:
@@ -78,13 +78,12 @@ class JobParts(NamedTuple):
         return cls(orchestrator, flow_id, _decoded(job[2]) if job else None)
 
 
-def harmless(text: str, encoding: str = "utf-8") -> str:
+def harmless(text: str) -> str:
     r"""Return the text without characters that control a terminal or break a line.
 
-    Control, direction and other invisible characters become visible escapes (``\x1b``), as do characters that the
-    encoding cannot express.
+    Control, direction and other invisible characters become visible escapes (``\x1b``).
     """
-    return printable(_cut(text, _LONGEST_NAME), encoding)
+    return printable(_cut(text, _LONGEST_NAME))
 
 
 def harmless_lines(text: str) -> str:
@@ -94,16 +93,6 @@ def harmless_lines(text: str) -> str:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def short_name(urn: str) -> str:
-    """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
-    if dataset_parts(urn):
-        return ShortNames().of(urn).text
-    orchestrator, flow, job = JobParts.of(urn)
-    if orchestrator is None:
-        return urn
-    return f"{orchestrator} {flow if job in (None, flow) else f'{flow}.{job}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +125,22 @@ class ShortNames:
     """Short names of datasets.
 
     :param instances: the platform instances by dataset URN.
-    :param encoding: of the terminal.
     """
 
     instances: Mapping[str, str] = field(default_factory=dict)
-    encoding: str = "utf-8"
 
     def of(self, urn: str) -> ShortName:
         """Return the short name of a dataset."""
         parts = dataset_parts(urn)
         if parts is None:
-            return ShortName("", harmless(last_part(urn), self.encoding))
+            return ShortName("", harmless(last_part(urn)))
         platform, name, env = parts
         instance = self.instances.get(urn)
         if instance:
             name = name.removeprefix(f"{instance}.")
         notes = [note for note in (instance, env if env != "PROD" else None) if note]
         note = f"({', '.join(notes)})" if notes else ""
-        return ShortName(*(harmless(part, self.encoding) for part in (platform, name, note)))
+        return ShortName(*(harmless(part) for part in (platform, name, note)))
 
     def tails(self, urns: Iterable[str]) -> dict[str, str]:
         """Return for each dataset the shortest end of its name that identifies it among the others."""

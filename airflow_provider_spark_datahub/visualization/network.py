@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from zlib import crc32
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
 from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob, RunNode
@@ -36,6 +37,12 @@ _EMS = {
     **dict.fromkeys("mwMW@—…", _WIDEST),
 }
 """Widths of characters in the widest of the usual fonts, bold."""
+_PLATFORM_COLOURS = 8
+_USUAL_PLATFORMS = (
+    "file", "hive", "s3", "kafka", "delta-lake", "iceberg", "postgres", "hdfs",
+    "abs", "glue", "gcs", "snowflake", "bigquery", "mysql", "redshift", "mssql", "dbfs", "databricks", "hudi", "oracle",
+)  # fmt: skip
+"""Platforms in an order in which those that often appear together get different colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,37 @@ class Network:
     sizes: Mapping[str, Size]
     unfolded: bool = False
 
+    @classmethod
+    def of(cls, graph: Graph, *, unfolded: bool = False) -> Network:
+        """Lay out the lineage of a graph."""
+        with_edges = (step for job in graph.distinct_jobs() for step in job.steps() if _sources(step) or _targets(step))
+        jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
+        names = ShortNames(graph.instances)
+        sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
+        urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
+        keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
+        tails, last_runs = names.tails(urns), graph.last_runs()
+        links: list[Link] = []
+        evidence: dict[str, list[_Evidence]] = {}
+        for key, (sources, targets) in sides.items():
+            links += [(keys[urn], key) for urn in sources]
+            links += [(key, keys[urn]) for urn in targets]
+            for urn, writes, of_edge in _evidence(jobs[key]):
+                evidence.setdefault(urn, []).append((key, writes, of_edge))
+        columns = _Columns(graph, jobs, keys)
+        boxes = {
+            key: replace(
+                _dataset_box(key, urn, names.of(urn), tails[urn]),
+                columns=columns.of(urn),
+                statements=columns.statements(urn),
+                evidence=tuple(evidence.get(urn, ())),
+            )
+            for urn, key in keys.items()
+        }
+        boxes |= {key: _job_box(key, job, last_runs.get(job.urn)) for key, job in jobs.items()}
+        sizes = {key: box.size(unfolded=unfolded) for key, box in boxes.items()}
+        return cls(boxes, tuple(dict.fromkeys(links)), Layout.of(sizes, links), sizes, unfolded)
+
     @property
     def datasets(self) -> list[Box]:
         """The boxes of datasets."""
@@ -154,6 +192,13 @@ class Network:
         return [box for box in self.boxes.values() if box.is_job]
 
     @property
+    def platform_colours(self) -> dict[str, int]:
+        """The number of each platform's colour, which is the same in every picture, in alphabetical order."""
+        usual = {platform: number for number, platform in enumerate(_USUAL_PLATFORMS)}
+        platforms = sorted({box.platform for box in self.datasets} - {""})
+        return {platform: usual.get(platform, crc32(platform.encode())) % _PLATFORM_COLOURS for platform in platforms}
+
+    @property
     def column_edges(self) -> int:
         """The number of pairs of columns whose values or rows go from one to the other."""
         return sum(len({source.column for source in column.sources}) for box in self.datasets for column in box.columns)
@@ -162,40 +207,6 @@ class Network:
     def job_count(self) -> int:
         """The number of different jobs."""
         return len({box.urn for box in self.jobs})
-
-
-def build_network(graph: Graph, *, unfolded: bool = False) -> Network:
-    """Lay out the lineage of a graph.
-
-    :param unfolded: see :class:`Network`.
-    """
-    with_edges = (step for job in graph.distinct_jobs() for step in job.steps() if _sources(step) or _targets(step))
-    jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
-    names = ShortNames(graph.instances)
-    sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
-    urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
-    keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
-    tails, last_runs = names.tails(urns), graph.last_runs()
-    links: list[Link] = []
-    evidence: dict[str, list[_Evidence]] = {}
-    for key, (sources, targets) in sides.items():
-        links += [(keys[urn], key) for urn in sources]
-        links += [(key, keys[urn]) for urn in targets]
-        for urn, writes, of_edge in _evidence(jobs[key]):
-            evidence.setdefault(urn, []).append((key, writes, of_edge))
-    columns = _Columns(graph, jobs, keys)
-    boxes = {
-        key: replace(
-            _dataset_box(key, urn, names.of(urn), tails[urn]),
-            columns=columns.of(urn),
-            statements=columns.statements(urn),
-            evidence=tuple(evidence.get(urn, ())),
-        )
-        for urn, key in keys.items()
-    }
-    boxes |= {key: _job_box(key, job, last_runs.get(job.urn)) for key, job in jobs.items()}
-    sizes = {key: box.size(unfolded=unfolded) for key, box in boxes.items()}
-    return Network(boxes, tuple(dict.fromkeys(links)), Layout.of(sizes, links), sizes, unfolded)
 
 
 def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from airflow_provider_spark_datahub.visualization.export import platform_colours, read_asset, render_svg, template
+from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, RunKind, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
 from airflow_provider_spark_datahub.visualization.network import (
@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.visualization.network import (
     ColumnSource,
     Network,
     NetworkColumn,
-    build_network,
 )
 
 _SHORT = 24
@@ -114,7 +113,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
     """
     frame = frame or Frame()
     shown = graph or Graph()
-    network = build_network(shown)
+    network = Network.of(shown)
     nothing = f"Nothing to show: {shown.why_nothing()}"
     if shown.roots:
         nothing = "No job among these proposals reads or writes anything."
@@ -133,7 +132,7 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         upstream_names=lambda run: [names[urn] for urn in run.upstreams if urn in names],
         is_drawn=graph is not None,
         drawing=Markup(render_svg(network, inside_page=True)) if network.boxes else "",
-        colours=platform_colours(network),
+        colours=network.platform_colours,
         nothing=frame.empty or nothing,
         tables=_Tables(network),
         has_indirect=any(

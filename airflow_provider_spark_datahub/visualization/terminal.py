@@ -85,9 +85,9 @@ class _Page:
         self.console = console
         self.width = max(console.width, _LEAST_WIDTH)
         self.graph = graph
-        self.encoding = console.encoding
-        self.back_arrow, self.ellipsis = ("←", "…") if self.encoding.lower().startswith("utf") else ("<-", "...")
-        self.names = ShortNames(graph.instances, self.encoding)
+        is_unicode = console.encoding.lower().startswith("utf")
+        self.back_arrow, self.ellipsis = ("←", "…") if is_unicode else ("<-", "...")
+        self.names = ShortNames(graph.instances)
 
     def show(self, content: RenderableType = "") -> None:
         self.console.print(content, width=self.width, overflow="fold", highlight=False)
@@ -102,7 +102,7 @@ class _Page:
         last_runs = self.graph.last_runs()
         for job in jobs:
             style = "bold red" if job.urn in last_runs and last_runs[job.urn].state == "FAILURE" else "bold green"
-            lines = [Text(harmless(job.name, self.encoding), style)]
+            lines = [Text(harmless(job.name), style)]
             for verb, urns in (("reads ", job.inputs), ("writes", job.outputs)):
                 for row, name in enumerate(self._datasets(urns)):
                     lines.append(Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name))
@@ -134,7 +134,7 @@ class _Page:
         table.add_column("transformation", overflow="fold", style="dim")
         for dataset in dict.fromkeys(lineage.output.dataset for lineage in lineages):
             table.add_row(Text(tails[dataset], "cyan"))
-            for row in _column_rows(lineages, dataset, tails, self.encoding):
+            for row in _column_rows(lineages, dataset, tails):
                 table.add_row(*map(Text, row))
         self.show(table)
 
@@ -142,7 +142,7 @@ class _Page:
         if self.graph.problems:
             self.show()
         for problem in self.graph.listed_problems(_MOST_PROBLEMS):
-            self.show(Text.assemble(("! ", "bold red"), (harmless(problem, self.encoding), "red")))
+            self.show(Text.assemble(("! ", "bold red"), (harmless(problem), "red")))
 
 
 class _Runs:
@@ -151,7 +151,7 @@ class _Runs:
     def __init__(self, page: _Page, zone: tzinfo) -> None:
         self._page = page
         self._zone = zone
-        self._titles = {run.urn: run.title(page.encoding) for run in page.graph.runs()}
+        self._titles = {run.urn: run.title() for run in page.graph.runs()}
         attempts = [attempt for run in page.graph.runs() for attempt in run.attempts()]
         dates = {format_time(attempt.started, zone)[: len("2026-11-20")] for attempt in attempts} - {""}
         self._date = dates.pop() if len(dates) == 1 else ""
@@ -181,12 +181,12 @@ class _Runs:
             table.add_row(row, *self._facts(item.shown_attempt))
             row = table
         if item.attempt is None and item.run.error is not None:
-            return Group(row, Text(harmless(item.run.reason, self._page.encoding), "red"))
+            return Group(row, Text(harmless(item.run.reason), "red"))
         return row
 
     def _facts(self, attempt: model.Attempt) -> tuple[Text, Text, Text]:
         """Return state, duration and start."""
-        state = harmless(attempt.state, self._page.encoding)[:_LONGEST_STATE]
+        state = harmless(attempt.state)[:_LONGEST_STATE]
         started = format_time(attempt.started, self._zone, dated=not self._date)
         return (
             Text(state, _STYLES.get(attempt.state, "")),
@@ -213,11 +213,11 @@ class _Runs:
     def _upstream(self, urn: str) -> str:
         if urn in self._titles:
             return self._titles[urn][1]
-        return f"{harmless(last_part(urn), self._page.encoding)[:8]}{self._page.ellipsis}"
+        return f"{harmless(last_part(urn))[:8]}{self._page.ellipsis}"
 
 
 def _column_rows(
-    lineages: Iterable[model.ColumnLineage], dataset: str, tails: Mapping[str, str], encoding: str
+    lineages: Iterable[model.ColumnLineage], dataset: str, tails: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """Return the output columns of a dataset, each with its input columns and the transformation.
 
@@ -236,7 +236,7 @@ def _column_rows(
     rows = []
     for (upstream, text), paths in sorted(outputs.items(), key=lambda row: len(row[1]) > 1):
         several = "(every column)" if len(paths) == every else f"({len(paths)} columns)"
-        name = several if len(paths) > 1 else harmless(paths[0], encoding) or "*"
-        sources = [f"{tails[column.dataset]}.{harmless(column.path, encoding) or '*'}" for column in sorted(upstream)]
-        rows.append((f"  {name}", "\n".join(sources), harmless(text, encoding)))
+        name = several if len(paths) > 1 else harmless(paths[0]) or "*"
+        sources = [f"{tails[column.dataset]}.{harmless(column.path) or '*'}" for column in sorted(upstream)]
+        rows.append((f"  {name}", "\n".join(sources), harmless(text)))
     return rows

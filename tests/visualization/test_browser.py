@@ -91,7 +91,7 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
 def test_the_drawing_alone_loads_nothing_either(
     browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    lineage_of = visualization.build_network(visualization.build_graph(request.getfixturevalue(which)))
+    lineage_of = visualization.Network.of(visualization.build_graph(request.getfixturevalue(which)))
     file = tmp_path / "lineage.svg"
     file.write_text(visualization.render_svg(lineage_of), encoding="utf-8")
     browser.open(file)

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import build_graph, build_network, render_svg
-from airflow_provider_spark_datahub.visualization.export import platform_colours
-from airflow_provider_spark_datahub.visualization.network import ColumnSource, Network, _text_width
+from airflow_provider_spark_datahub.visualization import Network, build_graph, render_svg
+from airflow_provider_spark_datahub.visualization.network import ColumnSource, _text_width
 from tests.cli.commands import run
 from tests.visualization.conftest import RAW, TABLE, dataset, lineage, run_proposals
 
@@ -36,7 +35,7 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
             "job", [orders], [clean], [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")]
         ),
     ]
-    shown = build_network(build_graph(proposals))
+    shown = Network.of(build_graph(proposals))
     columns = {box.title: box.columns for box in shown.datasets}
     assert [(column.name, column.type) for column in columns["orders"]] == [
         ("id", "long"),
@@ -57,7 +56,7 @@ def test_the_job_of_a_task_is_shown_under_the_name_of_its_application() -> None:
         *run_proposals("urn:li:dataProcessInstance:r", "r", job, None, ()),
     ])  # fmt: skip
     assert found.roots[0].title() == ("Spark", "ingest", "r")
-    (box,) = build_network(found).jobs
+    (box,) = Network.of(found).jobs
     assert (box.title, box.note) == ("ingest", "Spark lake.load")
 
 
@@ -69,7 +68,7 @@ def test_each_source_names_its_job_and_statement() -> None:
         lineage("a", [source], [made], [(*columns, text) for text in (*queries, queries[0])]),
         lineage("b", [source], [made], [(*columns, text) for text in (queries[0], "by hand")]),
     ]
-    shown = build_network(build_graph(proposals))
+    shown = Network.of(build_graph(proposals))
     (table,) = [box for box in shown.datasets if box.title == "made"]
     first, second = [box.key for box in shown.jobs]
     texts = [f"SELECT x -- {number}\n    FROM one" for number in range(2)]
@@ -85,13 +84,13 @@ def test_each_source_names_its_job_and_statement() -> None:
 
 def test_what_only_column_lineage_names_is_linked() -> None:
     clean, hidden = TABLE.format("clean"), TABLE.format("hidden")
-    shown = build_network(build_graph([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
+    shown = Network.of(build_graph([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
     assert links(shown) == {("sales.hidden", "job"), ("job", "sales.clean")}
 
 
 def test_long_names_keep_both_ends_and_fit_their_box() -> None:
     long = dataset("start_" + "x" * 400 + "_end")
-    shown = build_network(build_graph([lineage("job", [long], [RAW.format("a")], [])]))
+    shown = Network.of(build_graph([lineage("job", [long], [RAW.format("a")], [])]))
     box = next(iter(shown.boxes.values()))
     assert box.title.startswith("start_")
     assert _text_width(box.title, 13) < shown.sizes[box.key][0]
@@ -100,7 +99,7 @@ def test_long_names_keep_both_ends_and_fit_their_box() -> None:
 def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
     raw, base, big, seen = map(dataset, ("raw", "base", "big", "seen"))
     columns = [(f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"), (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER")]
-    steps = build_network(build_graph([lineage("daily", [raw, base, seen], [base, big], columns)]))
+    steps = Network.of(build_graph([lineage("daily", [raw, base, seen], [base, big], columns)]))
     assert links(steps) == {
         ("raw", "daily 1/2"),
         ("daily 1/2", "base"),
@@ -109,7 +108,7 @@ def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
         ("seen", "daily 1/2"),  # no column comes from it: any step may have read it
         ("seen", "daily 2/2"),
     }
-    without_columns = build_network(build_graph([lineage("daily", [raw, base], [base, big], [])]))
+    without_columns = Network.of(build_graph([lineage("daily", [raw, base], [base, big], [])]))
     assert links(without_columns) == {("raw", "daily"), ("base", "daily"), ("daily", "base"), ("daily", "big")}
 
 
@@ -128,7 +127,7 @@ def test_every_view_says_why_a_run_failed() -> None:
 def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
     def colours(*platforms: str) -> dict[str, int]:
         urns = [f"urn:li:dataset:(urn:li:dataPlatform:{platform},t,PROD)" for platform in platforms]
-        return platform_colours(build_network(build_graph([lineage("job", urns, [], [])])))
+        return Network.of(build_graph([lineage("job", urns, [], [])])).platform_colours
 
     usual = ("delta-lake", "file", "hive", "iceberg", "kafka", "postgres", "s3")
     assert len(set(colours(*usual).values())) == len(usual)
@@ -137,7 +136,7 @@ def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
 
 def test_the_edges_of_a_table_that_is_read_and_written_run_beside_each_other() -> None:
     both = dataset("both")
-    svg = render_svg(build_network(build_graph([lineage("daily", [both], [both], [])])))
+    svg = render_svg(Network.of(build_graph([lineage("daily", [both], [both], [])])))
     heights = {tuple(re.findall(r",([\d.]+)", path)) for path in re.findall(r'class="edge"[^>]* d="([^"]+)"', svg)}
     assert len(heights) == 2
     assert len({height for path in heights for height in path}) == 2

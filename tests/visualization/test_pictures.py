@@ -29,7 +29,7 @@ VIEWS: dict[str, Callable[[list[Proposal]], str]] = {
     "narrow.txt": lambda proposals: shown(proposals, 66),
     "page.txt": words,
     "lineage.mmd": lambda proposals: visualization.render_mermaid(
-        visualization.build_network(visualization.build_graph(proposals))
+        visualization.Network.of(visualization.build_graph(proposals))
     ),
     "lineage.json": lambda proposals: (
         json.dumps(visualization.render_json(visualization.build_graph(proposals)), indent=2) + "\n"
