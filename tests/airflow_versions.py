@@ -30,7 +30,6 @@ DURABLE = pytest.mark.skipif(
     tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2]) < (6, 2),
     reason="the Spark provider 6.1 has no `durable`, which deprecates `reconnect_on_retry`",
 )
-STATS_WITHOUT_ARGUMENTS = _since(3, 3, "get_stats_factory() needs no class of a logger")
 
 
 def skip_if_airflow_injects_nothing() -> None:

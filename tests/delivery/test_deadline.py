@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -66,25 +64,6 @@ def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         run_with_deadline(Deadline.after(10), fail)
     assert caught.value is error
-
-
-AT_THE_END = """
-import threading, time
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
-
-def work():
-    threading.main_thread().join()
-    assert run_with_deadline(Deadline.after(10), lambda: print("done"))
-
-threading.Thread(target=work).start()
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_still_runs_calls() -> None:
-    # From Python 3.12 on, it starts no thread any more.
-    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["done"], done.stderr
 
 
 @pytest.mark.parametrize("is_ending", [True, False])

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,36 +268,6 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
     assert [entry.manifest.key.try_number for entry in outbox.entries()] == [1, 2]
     next(outbox.entries()).discard()
     put(outbox_at(tmp_path, outbox.limits), key(3))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a disk of 3 MB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tmp_path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root may mount a small file system")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_an_outbox_that_fills_its_disk_can_be_delivered(small_disk: Path) -> None:
-    # A drain writes a lease and a receipt before it frees anything.
-    outbox, kept, refusal = outbox_at(small_disk), 0, ""
-    while not refusal:
-        try:
-            put(outbox, key(run_id=f"run{kept}"), 200)
-            kept += 1
-        except OutboxError as error:
-            refusal = str(error)
-    assert kept > 5
-    assert "is nearly full" in refusal
-    assert "drains need 1048576 of them" in refusal
-    sink = Recording()
-    drained = Drain(outbox, lambda _: (sink, None)).run()
-    # Two runs that are put in one millisecond may be taken in either order: then the newer one's items count.
-    assert drained.delivered + drained.superseded == 200 * kept
-    assert outbox.names() == []
-    put(outbox, key(), 200)
 
 
 def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,7 @@ from airflow.providers.common.compat.sdk import Stats
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxRecords
 from airflow_provider_spark_datahub.hooks import metrics
 from airflow_provider_spark_datahub.task.report import LineageReport
-from tests.airflow_versions import STATS_WITHOUT_ARGUMENTS
 from tests.delivery.outboxes import key, outbox_at, put
-from tests.servers.otlp import OtlpMetric, OtlpReceiver
 
 DOCS = Path(__file__).parents[2] / "docs"
 TAGS = {"dag_id": "shop", "task_id": "build"}
@@ -86,51 +82,3 @@ def test_an_outbox_that_cannot_be_read_has_no_gauges_and_fails_nothing(
     metrics.gauge_outbox(outbox_at(tmp_path))
     assert sent == {}
     assert "Sent no metrics of the outbox, since it cannot be read" in caplog.text
-
-
-@pytest.fixture
-def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str, OtlpMetric]]]:
-    """What came to a collector to which Airflow's own logger of metrics sends, by ``[metrics] otel_on``."""
-    from airflow.sdk.observability.metrics import stats_utils
-    from opentelemetry.metrics import get_meter_provider
-    from opentelemetry.sdk.metrics import MeterProvider
-
-    with OtlpReceiver() as receiver:
-        monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        with monkeypatch.context() as patched:
-            patched.setattr("atexit.register", lambda *_: None)  # the receiver is gone when this process ends
-            backend = stats_utils.get_stats_factory()()
-        monkeypatch.setattr(sys.modules[Stats.__module__], "_backend", backend)
-        provider = get_meter_provider()
-        assert isinstance(provider, MeterProvider)
-
-        def flushed() -> dict[str, OtlpMetric]:
-            provider.force_flush()
-            return receiver.metrics()
-
-        yield flushed
-        provider.shutdown()
-
-
-@pytest.mark.slow
-@STATS_WITHOUT_ARGUMENTS
-def test_metrics_reach_opentelemetry_through_airflow(
-    received: Callable[[], dict[str, OtlpMetric]], tmp_path: Path
-) -> None:
-    metrics.count_attempt(LineageReport(inputs=["a"], delivered=7, rejected=1, pending=2, seconds=1.5), **TAGS)
-    metrics.count_attempt(LineageReport(inputs=["a"], delivered=5, seconds=0.5), **TAGS)
-    put(outbox := outbox_at(tmp_path), key(), 1)
-    metrics.gauge_outbox(outbox)
-    found = received()
-    _, age, _ = found.pop("airflow.spark_datahub.outbox.oldest_pending_seconds")
-    assert 0 <= age < 3600
-    assert found == {
-        "airflow.spark_datahub.tasks.with_lineage": ("sum", 2, TAGS),
-        "airflow.spark_datahub.proposals.delivered": ("sum", 12, TAGS),
-        "airflow.spark_datahub.proposals.rejected": ("sum", 1, TAGS),
-        "airflow.spark_datahub.proposals.pending": ("sum", 2, TAGS),
-        "airflow.spark_datahub.added": ("exponential_histogram", 2000, TAGS),
-        "airflow.spark_datahub.outbox.pending": ("gauge", 1, {}),
-        "airflow.spark_datahub.outbox.quarantined": ("gauge", 0, {}),
-    }

@@ -406,15 +406,6 @@ def working() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "work"]
 
 
-def test_steps_are_called_in_order_and_the_thread_ends() -> None:
-    thread, done = _WorkThread("work", daemon=True), list[int]()
-    for number in range(500):
-        assert thread.submit(partial(done.append, number))
-    assert thread.wait(30)
-    assert done == list(range(500))
-    assert working() == []
-
-
 def test_one_step_at_a_time_and_a_limited_backlog() -> None:
     thread, done = _WorkThread("work", daemon=True, backlog=1), list[str]()
     begun, goes_on = threading.Event(), threading.Event()
