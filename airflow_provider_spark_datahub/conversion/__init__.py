@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         changes_since,
         folded,
     )
-    from .history.held_runs import HeldRun
-    from .history.impact import Impact, Records, UnknownWriteError
+    from .history.impact import HeldRun, Impact, Records, UnknownWriteError
     from .interruption import OutOfTimeError, time_limit
     from .proposals import Proposal, ProposalFormatError, json_lines
     from .redaction import redact_text, redacted_trace

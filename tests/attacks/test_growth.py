@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
 from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, _Layer
-from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
+from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState

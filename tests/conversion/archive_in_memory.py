@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead, merge_groups
-from airflow_provider_spark_datahub.conversion.archive.replay import (
+from airflow_provider_spark_datahub.conversion.archive import (
+    NO_TIME,
     ArchivedEvent,
     ArchiveFacts,
     ArchiveFilter,
     AspectVersion,
+    EventHead,
     GroupConverter,
     _ArchiveProblem,
     _KeptProposal,
     compact_versions,
+    merge_groups,
 )
 from airflow_provider_spark_datahub.conversion.events import EventError
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings

@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_provider_spark_datahub.conversion import Proposal, convert_events
-from airflow_provider_spark_datahub.conversion.archive.grouping import EventHead, Link, merge_groups
-from airflow_provider_spark_datahub.conversion.archive.replay import (
+from airflow_provider_spark_datahub.conversion.archive import (
     ADDED,
     LATEST,
     RUN,
     STILL_RUNNING_MS,
     ArchiveFilter,
     AspectVersion,
+    EventHead,
+    Link,
     _KeptProposal,
     compact_versions,
+    merge_groups,
 )
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import RunEvent

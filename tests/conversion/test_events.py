@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import EventError, convert_events, parse_time_ms
-from airflow_provider_spark_datahub.conversion.archive.grouping import NO_TIME, EventHead
+from airflow_provider_spark_datahub.conversion.archive import NO_TIME, EventHead
 from airflow_provider_spark_datahub.conversion.events import RunEvent, as_object, iso_instant
 from tests.cases import cases
 from tests.conversion.builders import (

@@ -14,7 +14,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.facets.properties import hive_session_properties
+from airflow_provider_spark_datahub.conversion.facets.run import hive_session_properties
 from airflow_provider_spark_datahub.conversion.runs.hive_sessions import HiveSession, HiveSessions
 from tests.cases import cases
 from tests.conversion.builders import Json, application, event, find, find_all

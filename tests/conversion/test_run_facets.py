@@ -9,9 +9,9 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import DataInterval, Proposal, convert_events, convert_run_event
 from airflow_provider_spark_datahub.conversion.events import RunEvent
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
 from airflow_provider_spark_datahub.conversion.facets.run import (
     NOT_PARTITIONED,
+    PropertyLayers,
     RunDetails,
     partition_spec,
 )

@@ -25,8 +25,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers, merged_layers
-from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, RunDetails
+from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, PropertyLayers, RunDetails, merged_layers
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, operations_of

@@ -39,8 +39,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     read_partitions,
     read_version,
 )
-from airflow_provider_spark_datahub.conversion.facets.properties import PropertyLayers
-from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
+from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import FAILED_TYPES, TERMINAL_TYPES, RunEvent, parse_time_ms
-from airflow_provider_spark_datahub.conversion.facets.properties import HIVE_SESSION, hive_session_properties
-from airflow_provider_spark_datahub.conversion.facets.run import ProcessInstance, run_event
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    HIVE_SESSION,
+    ProcessInstance,
+    hive_session_properties,
+    run_event,
+)
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 
 _NEVER = 1 << 63
