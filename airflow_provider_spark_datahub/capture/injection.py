@@ -23,7 +23,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
     split_list,
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
 
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _OUR_TRANSPORT = "airflow_datahub"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
 
 DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -11,8 +11,7 @@ from math import isfinite
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.interruption import check_time, in_time
-from airflow_provider_spark_datahub.foundation.secret_names import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS
-from airflow_provider_spark_datahub.foundation.text import printable_lines
+from airflow_provider_spark_datahub.foundation.text import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS, printable_lines
 
 REDACTED = "*********(redacted)"
 """Spark's own replacement of a secret."""

@@ -1,4 +1,4 @@
-"""Text that people read and write: safe to print whatever its origin, counts with their nouns, and values of options.
+"""Text that people read and write: safe to print, counts with their nouns, values of options, and names of secrets.
 
 Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
 the title of the window. Messages and views escape them when they take such words in, and the command line escapes
@@ -18,6 +18,22 @@ _BOOLEANS = {
     **dict.fromkeys(("true", "t", "1", "yes", "on"), True),
     **dict.fromkeys(("false", "f", "0", "no", "off"), False),
 }
+
+KINDS_OF_KEYS = (
+    *("access", "account", "api", "azure", "encryption", "master", "private", "shared", "signing"),
+    *("ssh", "storage"),
+)
+"""Words before ``key`` that make it a secret, unlike a primary key."""
+SECRET_WORDS = (
+    *("secret", "passw", "passphrase", "pwd", "token", "credential", "authorization", "jaas", "signature"),
+    *("azure.sas", "azure_sas", "user.info", "key.pem"),
+)
+"""Other words in names of secrets: those of Spark's default of ``spark.redaction.regex``, and more."""
+SECRET_NAME = re.compile(
+    rf"{'|'.join(map(re.escape, SECRET_WORDS))}|(?:{'|'.join(KINDS_OF_KEYS)})[._-]?key(?![._-]?(?:gen|provider|size))",
+    re.IGNORECASE,
+)
+"""Pattern that is found in the names of secrets."""
 
 
 def printable(text: str) -> str:

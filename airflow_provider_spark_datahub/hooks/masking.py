@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from airflow_provider_spark_datahub.foundation.secret_names import SECRET_NAME
+from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
 
 
 def mask(secret: str) -> None:
