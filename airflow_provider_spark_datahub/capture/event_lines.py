@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 _MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = _MEBIBYTE
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 EVENT_FILE = ".ndjson"
 """Suffix of event files."""
 EVENT_FOLDER = ".events"
@@ -424,8 +423,6 @@ class FileFollower(Follower[T]):
         return size, False
 
     def _event_of(self, raw: bytes) -> T | None:
-        if self._offset == 0:
-            raw = raw.removeprefix(BYTE_ORDER_MARK)
         try:
             event = self._parse(raw)
         except BadLineError as problem:

@@ -178,11 +178,7 @@ def _content(path: Path) -> bytes:
 
 def _read_properties(path: Path) -> dict[str, str]:
     """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes."""
-    content = _content(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
+    text = _content(path).decode("utf-8", "replace")
     return {key: value.strip() for key, value in map(_key_and_value, _logical_lines(text)) if key}
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, TYPE_CHECKING, cast
 
-from airflow_provider_spark_datahub.capture.event_lines import BYTE_ORDER_MARK, CollectLimits
+from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -84,8 +84,6 @@ def read_lines(name: str, stream: IO[bytes], limits: CollectLimits | None = None
         while line := opened.readline(limit + 1):
             _check_length(line, limit, offset)
             start, offset = offset, offset + len(line)
-            if start == 0:
-                line = line.removeprefix(BYTE_ORDER_MARK)
             if line.strip():
                 yield start, line
     except DamagedFileError as error:

@@ -87,11 +87,11 @@ def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, propertie
     assert base_properties(None, str(path)) == properties
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
-def test_properties_are_read_in_utf_8_or_latin_1(tmp_path: Path, encoding: str) -> None:
+@pytest.mark.parametrize(("encoding", "value"), [("utf-8", "caf\u00e9"), ("latin-1", "caf\ufffd")])
+def test_properties_are_read_in_utf_8_as_spark_reads_them(tmp_path: Path, encoding: str, value: str) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes("spark.a caf\u00e9".encode(encoding))
-    assert base_properties(None, str(path)) == {"spark.a": "caf\u00e9"}
+    assert base_properties(None, str(path)) == {"spark.a": value}
 
 
 def test_the_versions_behind_a_wrapper_are_those_of_its_banner(tmp_path: Path) -> None:

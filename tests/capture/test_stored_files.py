@@ -63,10 +63,6 @@ def test_blank_lines_count_in_offsets_alone() -> None:
     assert read("a", b"\n  \nx\r\n\ny") == [(4, b"x\r\n"), (8, b"y")]
 
 
-def test_a_byte_order_mark_does_not_belong_to_the_first_line() -> None:
-    assert read("a", b"\xef\xbb\xbf{}\n{}") == [(0, b"{}\n"), (6, b"{}")]
-
-
 @pytest.mark.parametrize(("name", "content"), [("a.gz", gzip.compress(CONTENT)), ("a.zst", zstd(CONTENT))])
 def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: bytes) -> None:
     count, error = damage(name, content[: len(content) // 2])
