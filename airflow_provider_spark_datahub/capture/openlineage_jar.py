@@ -191,7 +191,6 @@ _FILE_NAME = re.compile(rf"{_ARTIFACT}(?:-\d.*)?\.jar")
 _S3_TRANSPORT = "transports-s3"
 _S3_TRANSPORT_NAME = re.compile(rf"{_S3_TRANSPORT}(?:-\d.*\.jar|\.jar)?")
 _VERSION = re.compile(rf"{_ARTIFACT}[-:](?P<version>\d[\w.-]*?)(?:\.jar)?$")
-_POM = re.compile(r"META-INF/maven/io\.openlineage/openlineage-spark_(?P<scala>\d+\.\d+)/pom\.properties")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
 _SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
     b"()Lscala/collection/Seq;": "2.12",
@@ -306,7 +305,6 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
     try:
         with zipfile.ZipFile(jar) as archive:
             listener = archive.read(_LISTENER_CLASS)
-            pom = next(filter(None, map(_POM.fullmatch, archive.namelist())), None)
     except FileNotFoundError as error:
         raise InjectionError(
             f"the OpenLineage jar {jar} does not exist on this machine: set openlineage_jar"
@@ -317,7 +315,7 @@ def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
         ) from error
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise InjectionError(f"the OpenLineage jar {jar} cannot be read: {error}") from error
-    return _version_in(listener) or _scala_in_name(jar.name) or spark.scala_version(pom and pom["scala"])
+    return _version_in(listener) or _scala_in_name(jar.name)
 
 
 def _version_in(listener: bytes) -> spark.ScalaVersion | None:

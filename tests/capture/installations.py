@@ -42,10 +42,8 @@ def executable(path: Path, script: str = "#!/bin/sh\n") -> Path:
     return path
 
 
-def openlineage_jar(path: Path, scala: str | None = "2.13", *, pom_scala: str | None = None) -> Path:
+def openlineage_jar(path: Path, scala: str | None = "2.13") -> Path:
     """Make a jar with the listener; its code is that of ``scala``, or of no recognizable version."""
     with zipfile.ZipFile(path, "w") as jar:
         jar.writestr(LISTENER_CLASS, SEQ_CALL[scala] if scala else b"\xca\xfe\xba\xbe")
-        if pom_scala:
-            jar.writestr(f"META-INF/maven/io.openlineage/openlineage-spark_{pom_scala}/pom.properties", "")
     return path

@@ -122,9 +122,9 @@ def test_a_jar_that_may_kill_the_job_is_refused(
 
 @cases("capture")
 def test_scala_version_is_that_of_the_code_then_of_the_name(
-    tmp_path: Path, name: str, code: str | None, pom: str | None, scala: str | None
+    tmp_path: Path, name: str, code: str | None, scala: str | None
 ) -> None:
-    jar = openlineage_jar(tmp_path / name, code, pom_scala=pom)
+    jar = openlineage_jar(tmp_path / name, code)
 
     def fits(spark_scala: ScalaVersion) -> bool:
         try:
