@@ -70,7 +70,6 @@ class RunningAttempt:
             # The first request loads the client of the store; the end of the attempt has no time for that.
             with suppress(OSError):
                 job.events.sizes()
-        job.event_log.load_client()
         try:
             self._delivery.deliver_earlier()
         except (OSError, ValueError) as error:

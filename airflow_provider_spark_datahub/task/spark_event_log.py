@@ -107,12 +107,6 @@ class SparkEventLog:
         properties = {**injection.submission.properties, capture.ATTEMPT_PROPERTY: self._attempt}
         return replace(injection.submission, properties=properties)
 
-    def load_client(self) -> None:
-        """Load the client of the log's store while the job runs; the end of the attempt has no time for that."""
-        if self.folder is not None and not isinstance(self.folder, Path):
-            with suppress(OSError):
-                self.folder.load_client()
-
     @property
     def is_followed(self) -> bool:
         """Return whether :meth:`follow` has found the log: some can only be read at the end."""
