@@ -27,6 +27,10 @@ T = TypeVar("T")
 
 _MEBIBYTE = 1024 * 1024
 _SKIP_CHUNK_BYTES = _MEBIBYTE
+MAX_EVENT_BYTES = 128 * _MEBIBYTE
+"""Size of the longest line; a longer one is quarantined and never held in memory."""
+_MOST_DESCRIBED = 20
+"""Bad lines that a report describes; all are counted."""
 EVENT_FILE = ".ndjson"
 """Suffix of event files."""
 EVENT_FOLDER = ".events"
@@ -59,17 +63,6 @@ class Outcome(enum.Enum):
 
 UNREAD = frozenset({Outcome.UNREADABLE, Outcome.UNAVAILABLE, Outcome.TIMED_OUT})
 """Outcomes after which there may be events that nobody has read."""
-
-
-class CollectLimits(msgspec.Struct, frozen=True):
-    """Limits on reading.
-
-    :param max_event_bytes: size of the longest line; a longer one is quarantined and never held in memory.
-    :param max_quarantined: number of bad lines that are described; all are counted.
-    """
-
-    max_event_bytes: int = 128 * _MEBIBYTE
-    max_quarantined: int = 20
 
 
 class QuarantinedLine(msgspec.Struct, frozen=True):
@@ -108,10 +101,10 @@ class CollectionReport(msgspec.Struct):
         """Set the outcome."""
         self.outcome, self.detail = outcome, detail
 
-    def quarantine(self, line: QuarantinedLine, limits: CollectLimits) -> None:
+    def quarantine(self, line: QuarantinedLine) -> None:
         """Count a bad line, and describe it unless too many are described already."""
         self.quarantined_count += 1
-        if len(self.quarantined) < limits.max_quarantined:
+        if len(self.quarantined) < _MOST_DESCRIBED:
             self.quarantined.append(line)
 
     @property
@@ -139,13 +132,15 @@ class CollectedEvents(Generic[T]):
         sources: EventSource | Iterable[EventSource],
         parse: Callable[[bytes], T],
         *,
-        limits: CollectLimits | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
         deadline: Callable[[], bool] = lambda: False,
         unwanted: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self.report = CollectionReport()
         listed = [sources] if isinstance(sources, EventSource) else sources
-        followers = (FileFollower(source, parse, limits, unwanted=unwanted, report=self.report) for source in listed)
+        followers = (
+            FileFollower(source, parse, max_event_bytes, unwanted=unwanted, report=self.report) for source in listed
+        )
         # An empty file counts even if others have events.
         self._events = _in_turn(self.report, (follower.rest(deadline, self.report.events) for follower in followers))
 
@@ -274,13 +269,13 @@ class Follower(Generic[T]):
         self,
         place: object,
         parse: Callable[[bytes], T],
-        limits: CollectLimits | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
         report: CollectionReport | None = None,
     ) -> None:
         self.report = report or CollectionReport()
         self._place = place
         self._parse = parse
-        self._limits = limits or CollectLimits()
+        self._max_event_bytes = max_event_bytes
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         """Yield the events that were written since; none if they are missing or unreadable.
@@ -341,13 +336,13 @@ class FileFollower(Follower[T]):
         self,
         source: EventSource,
         parse: Callable[[bytes], T],
-        limits: CollectLimits | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
         *,
         start: int = 0,
         unwanted: Callable[[bytes], bool] = lambda _: False,
         report: CollectionReport | None = None,
     ) -> None:
-        super().__init__(source, parse, limits, report)
+        super().__init__(source, parse, max_event_bytes, report)
         self._source = source
         self._unwanted = unwanted
         self._offset, self._line = start, 0
@@ -382,7 +377,7 @@ class FileFollower(Follower[T]):
 
     def _lines(self, stream: IO[bytes], stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         """Yield the events of the next lines; the position is advanced past each line before its event is yielded."""
-        limit, report = self._limits.max_event_bytes, self.report
+        limit, report = self._max_event_bytes, self.report
         while True:
             self._check(stop)
             # The name of an event stands first, so that no unwanted line is held whole.
@@ -436,8 +431,7 @@ class FileFollower(Follower[T]):
         return event
 
     def _quarantine(self, reason: str) -> None:
-        line = QuarantinedLine(str(self._place), self._line + 1, self._offset, reason)
-        self.report.quarantine(line, self._limits)
+        self.report.quarantine(QuarantinedLine(str(self._place), self._line + 1, self._offset, reason))
 
 
 # -- all kinds of places

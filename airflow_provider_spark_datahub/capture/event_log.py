@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     BadLineError,
     CollectedEvents,
     CollectionReport,
-    CollectLimits,
     FileFollower,
     Outcome,
     decoded_event,
@@ -98,10 +97,6 @@ class LogObjects:
     def open(self, name: str) -> IO[Any]:
         """Return an object as a file."""
         return _open_object(self._store(), f"{self._folder}/{name}")
-
-    def load_client(self) -> None:
-        """Load the client of the store by a first request; raises OSError if the store does not answer."""
-        self._store().stored(f"{self._folder}/{_ROLLED}none")
 
     def __str__(self) -> str:
         return self.uri
@@ -266,7 +261,7 @@ class EventLog:
         self.problems: list[str] = []
         self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
-        self._limits = CollectLimits(max_event_bytes, max_quarantined=1)
+        self._max_event_bytes = max_event_bytes
         self._deadline = deadline
         self._attempt = attempt
 
@@ -288,7 +283,7 @@ class EventLog:
             collected = CollectedEvents(
                 application.parts,
                 _reduced,
-                limits=self._limits,
+                max_event_bytes=self._max_event_bytes,
                 deadline=self._deadline,
                 unwanted=_is_unwanted,
             )
@@ -497,8 +492,7 @@ class LogFollower:
                 continue
             follower = self._parts.get(name)
             if follower is None:
-                limits = CollectLimits(_MAX_EVENT_BYTES, max_quarantined=0)
                 path = self._folder / part
-                follower = self._parts[name] = FileFollower(path, _reduced, limits, unwanted=_is_unwanted)
+                follower = self._parts[name] = FileFollower(path, _reduced, _MAX_EVENT_BYTES, unwanted=_is_unwanted)
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

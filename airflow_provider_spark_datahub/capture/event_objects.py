@@ -128,9 +128,9 @@ class _ObjectFollower(event_lines.Follower[T]):
     _unit = "object"
 
     def __init__(
-        self, objects: EventObjects, parse: Callable[[bytes], T], limits: event_lines.CollectLimits | None = None
+        self, objects: EventObjects, parse: Callable[[bytes], T], max_event_bytes: int = event_lines.MAX_EVENT_BYTES
     ) -> None:
-        super().__init__(objects, parse, limits)
+        super().__init__(objects, parse, max_event_bytes)
         self._objects = objects
         self._seen: set[str] = set()
         self._store: ObjectStore | None = None
@@ -158,8 +158,8 @@ class _ObjectFollower(event_lines.Follower[T]):
         for name in unread:
             if _time_of(name) is None:
                 self._quarantine(name, "not read: its name is not <ms>.json, as OpenLineage names an event's object")
-            elif sizes[name] > self._limits.max_event_bytes:
-                self._quarantine(name, f"{sizes[name]} bytes long, the limit is {self._limits.max_event_bytes}")
+            elif sizes[name] > self._max_event_bytes:
+                self._quarantine(name, f"{sizes[name]} bytes long, the limit is {self._max_event_bytes}")
             else:
                 events.append(name)
         events.sort(key=lambda name: _time_of(name) or 0)
@@ -190,7 +190,7 @@ class _ObjectFollower(event_lines.Follower[T]):
     def _quarantine(self, name: str, reason: str) -> None:
         self._seen.add(name)
         self.report.lines += 1
-        self.report.quarantine(event_lines.QuarantinedLine(self._described(name), 1, 0, reason), self._limits)
+        self.report.quarantine(event_lines.QuarantinedLine(self._described(name), 1, 0, reason))
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, TYPE_CHECKING, cast
 
-from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
+from airflow_provider_spark_datahub.capture.event_lines import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -70,14 +70,14 @@ class DamagedFileError(OSError):
         self.offset = offset
 
 
-def read_lines(name: str, stream: IO[bytes], limits: CollectLimits | None = None) -> Iterator[tuple[int, bytes]]:
+def read_lines(name: str, stream: IO[bytes], limit: int = MAX_EVENT_BYTES) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank, each with its offset in the decompressed file.
 
     :param name: name of the file; its suffix decides how the file is decompressed.
     :param stream: the file as it is stored.
+    :param limit: bytes of the longest line that is read.
     :raises DamagedFileError: if the rest cannot be read; the lines before it are good.
     """
-    limit = (limits or CollectLimits()).max_event_bytes
     opened = _decompressed(name, stream)
     offset = 0
     try:

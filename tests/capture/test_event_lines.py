@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.capture import (
     Outcome,
     checked_text,
 )
-from airflow_provider_spark_datahub.capture.event_lines import CollectLimits, FileFollower, decoded_event
+from airflow_provider_spark_datahub.capture.event_lines import FileFollower, decoded_event
 from tests.cases import cases
 
 START = b'{"eventType": "START"}'
@@ -114,16 +114,16 @@ def test_odd_but_usable_lines_can_be_written_again(line: bytes) -> None:
 
 
 def test_quarantine_is_bounded_and_counted() -> None:
-    collection = collect(Stored(b"bad\n" * 1000), limits=CollectLimits(max_quarantined=3))
+    collection = collect(Stored(b"bad\n" * 1000))
     assert list(collection) == []
-    assert [bad.line for bad in collection.report.quarantined] == [1, 2, 3]
+    assert [bad.line for bad in collection.report.quarantined] == list(range(1, 21))
     assert collection.report.quarantined_count == 1000
 
 
 @pytest.mark.parametrize("size", [99, 100, 101, 250])
 def test_limit_counts_the_bytes_of_a_line_without_its_newline(size: int) -> None:
     line = b'{"eventType":"%s"}' % (b"x" * (size - 16))
-    collection = collect(Stored(line + b"\n" + COMPLETE + b"\n"), limits=CollectLimits(max_event_bytes=100))
+    collection = collect(Stored(line + b"\n" + COMPLETE + b"\n"), max_event_bytes=100)
     assert types_of(collection)[-1] == "COMPLETE"
     assert collection.report.events == (2 if size <= 100 else 1)
     assert collection.report.quarantined_count == (0 if size <= 100 else 1)
@@ -131,7 +131,7 @@ def test_limit_counts_the_bytes_of_a_line_without_its_newline(size: int) -> None
 
 
 def test_last_line_over_the_limit_needs_no_newline() -> None:
-    collection = collect(Stored(START + b"\n" + b"x" * 300), limits=CollectLimits(max_event_bytes=100))
+    collection = collect(Stored(START + b"\n" + b"x" * 300), max_event_bytes=100)
     assert types_of(collection) == ["START"]
     assert collection.report.quarantined[0].reason == "300 bytes long, the limit is 100"
 
@@ -144,7 +144,7 @@ def test_line_over_the_limit_is_not_held_in_memory(tmp_path: Path) -> None:
         for _ in range(64):
             file.write(b"x" * 1024 * 1024)
         file.write(b'"}\n' + COMPLETE + b"\n")
-    collection = collect(path, limits=CollectLimits(max_event_bytes=1024 * 1024))
+    collection = collect(path, max_event_bytes=1024 * 1024)
     tracemalloc.start()
     try:
         assert types_of(collection) == ["COMPLETE"]
@@ -182,9 +182,7 @@ def test_deadline_ends_the_reading_between_lines() -> None:
 
 def test_deadline_ends_the_skipping_of_a_huge_line() -> None:
     answers = iter([False, True])
-    collection = collect(
-        Stored(b"x" * 3 * 1024 * 1024), limits=CollectLimits(max_event_bytes=10), deadline=lambda: next(answers)
-    )
+    collection = collect(Stored(b"x" * 3 * 1024 * 1024), max_event_bytes=10, deadline=lambda: next(answers))
     assert list(collection) == []
     assert collection.report.outcome is Outcome.TIMED_OUT
 
@@ -325,7 +323,7 @@ def test_a_stopped_reader_continues_where_it_stopped(path: Path, follower: FileF
 
 def test_a_line_without_end_is_not_held_in_memory(path: Path) -> None:
     append(path, START + b"\n" + b"x" * 8_000_000)
-    follower = FileFollower(path, checked_text, CollectLimits(max_event_bytes=100_000))
+    follower = FileFollower(path, checked_text, 100_000)
     tracemalloc.start()
     assert new(follower) == [START]
     assert tracemalloc.get_traced_memory()[1] < 1_000_000

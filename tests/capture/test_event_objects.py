@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.capture import (
     Outcome,
     checked_text,
 )
-from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
+from airflow_provider_spark_datahub.capture.event_lines import MAX_EVENT_BYTES
 from airflow_provider_spark_datahub.capture.event_log import _open_object
 from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
@@ -62,8 +62,8 @@ def bucket() -> Bucket:
     return Bucket()
 
 
-def follower(bucket: Bucket, **limits: int) -> _ObjectFollower[bytes]:
-    return _ObjectFollower(bucket.objects, checked_text, CollectLimits(**limits) if limits else None)
+def follower(bucket: Bucket, max_event_bytes: int = MAX_EVENT_BYTES) -> _ObjectFollower[bytes]:
+    return _ObjectFollower(bucket.objects, checked_text, max_event_bytes)
 
 
 def test_the_events_of_a_real_job_are_read_in_the_order_of_their_times(bucket: Bucket) -> None:

@@ -19,7 +19,6 @@ from airflow_provider_spark_datahub.capture import (
     read_lines,
     stored_files,
 )
-from airflow_provider_spark_datahub.capture.event_lines import CollectLimits
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (number, b"x" * (number % 3000)) for number in range(3000)]
@@ -101,8 +100,7 @@ class Packed:
 
 
 def test_a_line_beyond_the_limit_ends_the_reading() -> None:
-    limits = CollectLimits(max_event_bytes=10)
-    lines = read_lines("a", io.BytesIO(b"123\n" + b"x" * 11), limits)
+    lines = read_lines("a", io.BytesIO(b"123\n" + b"x" * 11), limit=10)
     assert next(lines) == (0, b"123\n")
     with pytest.raises(DamagedFileError, match="more than 10 bytes"):
         next(lines)
