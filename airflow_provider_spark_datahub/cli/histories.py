@@ -192,7 +192,7 @@ def _our_datasets(
         proposals, problems, _ = read_sources(lineage, settings=settings)
         for problem in problems:
             console.say(problem)
-        jobs = visualization.build_graph(proposals).jobs
+        jobs = visualization.Graph.of(proposals).jobs
         ours = dict.fromkeys(urn for job in jobs for urn in (*job.inputs, *job.outputs))
     if outbox or not lineage:
         with opened_outbox(outbox, or_folder=True) as opened:

@@ -65,7 +65,7 @@ def show(
     view = _View.JSON if as_json else format_ or _view_of(output)
     settings = LineageSettings(capture_evidence=True)
     proposals, problems, _ = read_sources(sources, settings=settings)
-    graph = visualization.build_graph(proposals)
+    graph = visualization.Graph.of(proposals)
     with console.open_output(output) as file:
         if view is _View.TERMINAL:
             from rich.console import Console
@@ -144,7 +144,7 @@ def explain(
     # Schemas name the columns that have no lineage.
     settings = replace(settings, capture_evidence=True, datasets="schemas")
     proposals, problems, diagnostics = read_sources([run], settings=settings, event_log=event_log, exit_code=exit_code)
-    graph = visualization.build_graph(proposals)
+    graph = visualization.Graph.of(proposals)
     for problem in (*problems, *graph.problems):
         console.say(problem)
     if not graph.read and not problems:

@@ -227,7 +227,7 @@ def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[visualiz
             records = source.records(Scope(*run.key))
         except OSError:
             break
-        graph = visualization.build_graph(proposal for record in records for proposal in record.proposals)
+        graph = visualization.Graph.of(proposal for record in records for proposal in record.proposals)
         if graph.jobs or graph.roots:
             return graph, f"The drawing is of {run.key[1]}."
     return None, ""
@@ -287,7 +287,7 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     attempts = visualization.Attempts("Delivery", columns, rows, actions, token, more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
-    graph = visualization.build_graph(proposal for record in (*records, *ends) for proposal in record.proposals)
+    graph = visualization.Graph.of(proposal for record in (*records, *ends) for proposal in record.proposals)
     empty = _why_empty(reports, records)
     reached = f"reached?{query}&dataset="
     return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), empty, reached))

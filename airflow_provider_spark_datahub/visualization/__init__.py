@@ -9,7 +9,6 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .explanation import Explanation, UnknownNameError
     from .export import MOST_LINKS, read_asset, render_json, render_mermaid, render_svg
-    from .graph import build_graph
     from .model import Graph
     from .names import format_duration
     from .network import Network

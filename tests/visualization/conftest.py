@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import build_graph, render_terminal
+from airflow_provider_spark_datahub.visualization import Graph, render_terminal
 
 MIDNIGHT = 1_795_132_800_000  # 2026-11-20T00:00:00Z, in milliseconds
 DAG = "urn:li:dataFlow:(airflow,daily_sales,prod)"
@@ -87,7 +87,7 @@ def shown(proposals: list[Proposal], width: int = 100, *, columns: bool = True) 
     """Return what the terminal shows."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     with console.capture() as capture:
-        render_terminal(build_graph(proposals), console, columns=columns)
+        render_terminal(Graph.of(proposals), console, columns=columns)
     return capture.get()
 
 

@@ -29,7 +29,7 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
     def opened(proposals: list[Proposal], width: int | None = None) -> Chromium:
         file = tmp_path / "lineage.html"
-        file.write_text(visualization.render_page(visualization.build_graph(proposals)), encoding="utf-8")
+        file.write_text(visualization.render_page(visualization.Graph.of(proposals)), encoding="utf-8")
         browser.open(file, width)
         return browser
 
@@ -91,7 +91,7 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
 def test_the_drawing_alone_loads_nothing_either(
     browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    lineage_of = visualization.Network.of(visualization.build_graph(request.getfixturevalue(which)))
+    lineage_of = visualization.Network.of(visualization.Graph.of(request.getfixturevalue(which)))
     file = tmp_path / "lineage.svg"
     file.write_text(visualization.render_svg(lineage_of), encoding="utf-8")
     browser.open(file)
@@ -358,7 +358,7 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"])
     file = tmp_path / "narrow.html"
     for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
-        file.write_text(visualization.render_page(visualization.build_graph(proposals), frame=frame), encoding="utf-8")
+        file.write_text(visualization.render_page(visualization.Graph.of(proposals), frame=frame), encoding="utf-8")
         browser.open(file, width)
         ask(browser, "unfoldAll", True)
         assert browser.run("return document.querySelectorAll('td.sources li').length") > 0

@@ -18,7 +18,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(proposals: list[Proposal]) -> ET.Element:
-    return ET.fromstring(visualization.render_svg(visualization.Network.of(visualization.build_graph(proposals))))
+    return ET.fromstring(visualization.render_svg(visualization.Network.of(visualization.Graph.of(proposals))))
 
 
 def texts(root: ET.Element, style: str) -> list[str]:
@@ -56,7 +56,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 
 def test_it_needs_nothing_else(daily_sales: list[Proposal]) -> None:
-    text = visualization.render_svg(visualization.Network.of(visualization.build_graph(daily_sales)))
+    text = visualization.render_svg(visualization.Network.of(visualization.Graph.of(daily_sales)))
     assert re.findall(r"https?://[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]
     assert re.findall(r"url\(([^)]*)\)", text) == ["#head"] * 7
     assert "@import" not in text
@@ -69,7 +69,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
 def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
     plain = drawn(daily_sales)
     assert not texts(plain, "column")
-    network = visualization.Network.of(visualization.build_graph(daily_sales), unfolded=True)
+    network = visualization.Network.of(visualization.Graph.of(daily_sales), unfolded=True)
     root = ET.fromstring(visualization.render_svg(network))
     columns = [column for box in network.datasets for column in box.columns]
     names = [column.name or "(the table as a whole)" for column in columns]
@@ -104,7 +104,7 @@ def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
 
 
 def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
-    text = visualization.render_mermaid(visualization.Network.of(visualization.build_graph(hostile)))
+    text = visualization.render_mermaid(visualization.Network.of(visualization.Graph.of(hostile)))
     assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []
 
 
@@ -112,7 +112,7 @@ def test_datasets_with_their_columns() -> None:
     schema = Proposal(
         "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
     )
-    assert visualization.render_json(visualization.build_graph([schema]))["datasets"] == [
+    assert visualization.render_json(visualization.Graph.of([schema]))["datasets"] == [
         {
             "urn": dataset("a"),
             "platform": "hive",
@@ -125,6 +125,6 @@ def test_datasets_with_their_columns() -> None:
 
 
 def test_everything_is_json(hostile: list[Proposal]) -> None:
-    found = visualization.render_json(visualization.build_graph(hostile))
+    found = visualization.render_json(visualization.Graph.of(hostile))
     assert json.loads(json.dumps(found)) == found
     assert len(found["problems"]) == len(HOSTILE)

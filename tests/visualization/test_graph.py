@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import Graph, build_graph
-from airflow_provider_spark_datahub.visualization.model import Attempt, ColumnLineage, RunNode, RunStateEvent
+from airflow_provider_spark_datahub.visualization import Graph
+from airflow_provider_spark_datahub.visualization.model import Attempt, ColumnLineage, RunNode
 from airflow_provider_spark_datahub.visualization.names import Column
 from tests.cases import cases, tables
 
@@ -57,46 +57,49 @@ def escaped(urn: str) -> str:
 
 
 def test_no_proposals_make_an_empty_graph() -> None:
-    assert build_graph([]) == Graph()
+    assert Graph.of([]) == Graph()
 
 
 @cases("visualization")
 def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: str) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
     urn = RUN.format("r")
-    graph = build_graph([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
+    graph = Graph.of([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
     assert [(node.urn, node.kind, node.name) for node in graph.roots] == [(urn, kind, "r")]
 
 
 @cases("visualization")
 def test_every_run_is_in_the_tree_once(runs: list[list[Any]], expected: dict[str, Any]) -> None:
-    graph = build_graph(proposal for each in runs for proposal in run(*each))
+    graph = Graph.of(proposal for each in runs for proposal in run(*each))
     assert outline(graph.roots) == expected
     assert list(outline(graph.roots)) == list(expected)
 
 
 def test_a_cycle_of_parents_is_reported() -> None:
-    graph = build_graph([*run("a", "b"), *run("b", "c"), *run("c", "b"), *run("other")])
+    graph = Graph.of([*run("a", "b"), *run("b", "c"), *run("c", "b"), *run("other")])
     assert outline(graph.roots) == {"other": {}}
     assert graph.problems == tuple(f"{RUN.format(name)} is not shown: its parents form a cycle" for name in "abc")
 
 
 def test_a_very_deep_tree_can_be_walked() -> None:
-    graph = build_graph([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
+    graph = Graph.of([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
     assert [node.name for node in graph.runs()] == [str(number) for number in range(3000)]
 
 
 def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
-    graph = build_graph([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
+    graph = Graph.of([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
     [node] = graph.roots
     assert node.parent is None
     assert node.created == 7
-    assert node.events == (RunStateEvent(1, "STARTED"), RunStateEvent(5, "COMPLETE", result="SUCCESS"))
+    assert [(event.time, event.status, event.result) for event in node.events] == [
+        (1, "STARTED", None),
+        (5, "COMPLETE", "SUCCESS"),
+    ]
 
 
 @cases("visualization")
 def test_events_of_a_run_become_attempts(events: list[list[Any]], attempts: list[list[Any]]) -> None:
-    [node] = build_graph([*run("r"), *(event(*each) for each in events)]).roots
+    [node] = Graph.of([*run("r"), *(event(*each) for each in events)]).roots
     assert node.attempts() == [Attempt(*each) for each in attempts]
 
 
@@ -110,7 +113,7 @@ WHOLE = tables("graph")["test_the_edges_of_a_job"][1][1][0]
 
 def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
     info = Proposal("dataJob", JOB, "dataJobInfo", {"name": "My application"})
-    [job] = build_graph([edges(WHOLE), info]).jobs
+    [job] = Graph.of([edges(WHOLE), info]).jobs
     assert (job.name, [*job.inputs], [*job.outputs], job.upstream_jobs) == ("My application", [A], [B], (AIRFLOW_JOB,))
     [column] = job.columns
     assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
@@ -120,7 +123,7 @@ def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
 def test_the_edges_of_a_job(
     aspects: list[dict[str, Any] | list[Any]], inputs: list[str], outputs: list[str], columns: int
 ) -> None:
-    graph = build_graph(edges(aspect, patch=isinstance(aspect, list) or "patch" in aspect) for aspect in aspects)
+    graph = Graph.of(edges(aspect, patch=isinstance(aspect, list) or "patch" in aspect) for aspect in aspects)
     [job] = graph.jobs
     assert ([*job.inputs], [*job.outputs], len(job.columns)) == (inputs, outputs, columns)
     assert not graph.problems
@@ -135,19 +138,19 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
         add(path.format("SELECT a/b") + escaped(COLUMN_A)),
         add(path.format("NONE") + escaped(A)),
     ]
-    [job] = build_graph([edges(patch, patch=True)]).jobs
+    [job] = Graph.of([edges(patch, patch=True)]).jobs
     assert [(column.inputs, column.transformation) for column in job.columns] == [
         ((Column(A, "x"), Column(A, "z")), "IDENTITY"),
         ((Column(A, "x"),), "SELECT a/b"),
         ((Column(A, ""),), None),
     ]
-    [job] = build_graph([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
+    [job] = Graph.of([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
     assert [column.transformation for column in job.columns] == ["IDENTITY", "SELECT a/b"]
 
 
 @cases("graph")
 def test_a_malformed_proposal_is_skipped_and_reported(broken: list[Any]) -> None:
-    graph = build_graph([*run("a"), edges(WHOLE), Proposal(*broken)])
+    graph = Graph.of([*run("a"), edges(WHOLE), Proposal(*broken)])
     assert [node.name for node in graph.roots] == ["a"]
     assert [([*job.inputs], [*job.outputs]) for job in graph.jobs] == [([A], [B])]
     assert len(graph.problems) == 1
@@ -157,23 +160,23 @@ def test_a_malformed_proposal_is_skipped_and_reported(broken: list[Any]) -> None
 def test_aspects_that_no_view_shows_are_no_problem() -> None:
     status = Proposal("dataset", A, "status", {"removed": False})
     tags = Proposal("dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH")
-    graph = build_graph([status, status, tags])
+    graph = Graph.of([status, status, tags])
     assert (graph.read, graph.problems) == (3, ())
 
 
 def test_a_task_that_repeats_the_lineage_of_its_spark_job_is_left_out() -> None:
     same = {**WHOLE, "inputDatajobs": [], "fineGrainedLineages": []}
     more = {**same, "inputDatasetEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
-    assert [job.urn for job in build_graph([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()] == [JOB]
-    assert len(build_graph([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()) == 2
-    assert len(build_graph([edges(same, job=AIRFLOW_JOB)]).distinct_jobs()) == 1
+    assert [job.urn for job in Graph.of([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()] == [JOB]
+    assert len(Graph.of([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()) == 2
+    assert len(Graph.of([edges(same, job=AIRFLOW_JOB)]).distinct_jobs()) == 1
 
 
 def test_a_run_keeps_what_it_read_and_wrote() -> None:
     reads = {"inputs": [A], "inputEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
     broken = {"outputs": "text"}
     urn = RUN.format("r")
-    graph = build_graph(
+    graph = Graph.of(
         [
             Proposal("dataProcessInstance", urn, "dataProcessInstanceInput", reads),
             Proposal("dataProcessInstance", urn, "dataProcessInstanceOutput", broken),
@@ -194,7 +197,7 @@ def test_numbers_that_datahubs_models_cannot_have_are_reported() -> None:
     lineage = {
         "inputDatasetEdges": [{"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}]
     }
-    graph = build_graph([*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), event(5, 3), edges(lineage)])
+    graph = Graph.of([*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), event(5, 3), edges(lineage)])
     (root,) = graph.roots
     assert [attempt.number for attempt in root.attempts()] == [3]
     evidence = graph.jobs[0].inputs[A]

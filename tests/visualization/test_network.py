@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import Network, build_graph, render_svg
+from airflow_provider_spark_datahub.visualization import Graph, Network, render_svg
 from airflow_provider_spark_datahub.visualization.network import ColumnSource, _text_width
 from tests.cli.commands import run
 from tests.visualization.conftest import RAW, TABLE, dataset, lineage, run_proposals
@@ -35,7 +35,7 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
             "job", [orders], [clean], [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")]
         ),
     ]
-    shown = Network.of(build_graph(proposals))
+    shown = Network.of(Graph.of(proposals))
     columns = {box.title: box.columns for box in shown.datasets}
     assert [(column.name, column.type) for column in columns["orders"]] == [
         ("id", "long"),
@@ -50,7 +50,7 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
 
 def test_the_job_of_a_task_is_shown_under_the_name_of_its_application() -> None:
     job = "urn:li:dataJob:(urn:li:dataFlow:(spark,ingest,default),lake.load)"
-    found = build_graph([
+    found = Graph.of([
         Proposal("dataJob", job, "dataJobInfo", {"name": "ingest"}),
         Proposal("dataJob", job, "dataJobInputOutput", {"outputDatasets": [dataset("one")]}),
         *run_proposals("urn:li:dataProcessInstance:r", "r", job, None, ()),
@@ -68,7 +68,7 @@ def test_each_source_names_its_job_and_statement() -> None:
         lineage("a", [source], [made], [(*columns, text) for text in (*queries, queries[0])]),
         lineage("b", [source], [made], [(*columns, text) for text in (queries[0], "by hand")]),
     ]
-    shown = Network.of(build_graph(proposals))
+    shown = Network.of(Graph.of(proposals))
     (table,) = [box for box in shown.datasets if box.title == "made"]
     first, second = [box.key for box in shown.jobs]
     texts = [f"SELECT x -- {number}\n    FROM one" for number in range(2)]
@@ -84,13 +84,13 @@ def test_each_source_names_its_job_and_statement() -> None:
 
 def test_what_only_column_lineage_names_is_linked() -> None:
     clean, hidden = TABLE.format("clean"), TABLE.format("hidden")
-    shown = Network.of(build_graph([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
+    shown = Network.of(Graph.of([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
     assert links(shown) == {("sales.hidden", "job"), ("job", "sales.clean")}
 
 
 def test_long_names_keep_both_ends_and_fit_their_box() -> None:
     long = dataset("start_" + "x" * 400 + "_end")
-    shown = Network.of(build_graph([lineage("job", [long], [RAW.format("a")], [])]))
+    shown = Network.of(Graph.of([lineage("job", [long], [RAW.format("a")], [])]))
     box = next(iter(shown.boxes.values()))
     assert box.title.startswith("start_")
     assert _text_width(box.title, 13) < shown.sizes[box.key][0]
@@ -99,7 +99,7 @@ def test_long_names_keep_both_ends_and_fit_their_box() -> None:
 def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
     raw, base, big, seen = map(dataset, ("raw", "base", "big", "seen"))
     columns = [(f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"), (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER")]
-    steps = Network.of(build_graph([lineage("daily", [raw, base, seen], [base, big], columns)]))
+    steps = Network.of(Graph.of([lineage("daily", [raw, base, seen], [base, big], columns)]))
     assert links(steps) == {
         ("raw", "daily 1/2"),
         ("daily 1/2", "base"),
@@ -108,7 +108,7 @@ def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
         ("seen", "daily 1/2"),  # no column comes from it: any step may have read it
         ("seen", "daily 2/2"),
     }
-    without_columns = Network.of(build_graph([lineage("daily", [raw, base], [base, big], [])]))
+    without_columns = Network.of(Graph.of([lineage("daily", [raw, base], [base, big], [])]))
     assert links(without_columns) == {("raw", "daily"), ("base", "daily"), ("daily", "base"), ("daily", "big")}
 
 
@@ -127,7 +127,7 @@ def test_every_view_says_why_a_run_failed() -> None:
 def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
     def colours(*platforms: str) -> dict[str, int]:
         urns = [f"urn:li:dataset:(urn:li:dataPlatform:{platform},t,PROD)" for platform in platforms]
-        return Network.of(build_graph([lineage("job", urns, [], [])])).platform_colours
+        return Network.of(Graph.of([lineage("job", urns, [], [])])).platform_colours
 
     usual = ("delta-lake", "file", "hive", "iceberg", "kafka", "postgres", "s3")
     assert len(set(colours(*usual).values())) == len(usual)
@@ -136,7 +136,7 @@ def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
 
 def test_the_edges_of_a_table_that_is_read_and_written_run_beside_each_other() -> None:
     both = dataset("both")
-    svg = render_svg(Network.of(build_graph([lineage("daily", [both], [both], [])])))
+    svg = render_svg(Network.of(Graph.of([lineage("daily", [both], [both], [])])))
     heights = {tuple(re.findall(r",([\d.]+)", path)) for path in re.findall(r'class="edge"[^>]* d="([^"]+)"', svg)}
     assert len(heights) == 2
     assert len({height for path in heights for height in path}) == 2

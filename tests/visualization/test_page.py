@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, build_graph, render_page
+from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, Graph, render_page
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
 from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage
@@ -61,7 +61,7 @@ class Reader(HTMLParser):
 
 
 def read(proposals: list[Proposal]) -> Reader:
-    return Reader(render_page(build_graph(proposals)))
+    return Reader(render_page(Graph.of(proposals)))
 
 
 @pytest.mark.parametrize("which", ["daily_sales", "hostile", "nothing"])
@@ -82,17 +82,17 @@ def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]
     (script,) = found.scripts
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [value for value in found.attributes("content") if "default-src" in value]
-    (styles,) = re.findall(r"<style>(.*?)</style>", render_page(build_graph(daily_sales)), re.DOTALL)
+    (styles,) = re.findall(r"<style>(.*?)</style>", render_page(Graph.of(daily_sales)), re.DOTALL)
     style = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()
     allowed = f"style-src 'sha256-{style}'; script-src 'sha256-{digest}'"
     assert policy == f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    text = render_page(build_graph(daily_sales))
+    text = render_page(Graph.of(daily_sales))
     assert set(re.findall(r"https?://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in text
 
 
 def failed_row(proposals: list[Proposal]) -> str:
-    (row,) = re.findall(r'<li id="failed">.*?</li>', render_page(build_graph(proposals)))
+    (row,) = re.findall(r'<li id="failed">.*?</li>', render_page(Graph.of(proposals)))
     return str(row)
 
 
@@ -103,7 +103,7 @@ def test_a_failure_before_a_successful_retry_has_a_link(daily_sales: list[Propos
 def test_a_failed_dag_run_leads_to_what_made_it_fail(daily_sales: list[Proposal]) -> None:
     ends = {DAG_RUN: {}, "urn:li:dataProcessInstance:revenue": {"attempt": 1}, LAST_APPLICATION: {}}
     proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **more) for urn, more in ends.items())]
-    assert "4 failed</a>" in render_page(build_graph(proposals))
+    assert "4 failed</a>" in render_page(Graph.of(proposals))
     assert LAST_APPLICATION.split(":")[-1] in failed_row(proposals)
 
 
@@ -127,7 +127,7 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     assert len(found.scripts) == 1
     assert HOSTILE[0] in found.texts
     assert "{{ 7 * 7 }}{% endif %}{# ]]>" in found.texts
-    assert not STEERING & set(render_page(build_graph(hostile)))
+    assert not STEERING & set(render_page(Graph.of(hostile)))
 
 
 def test_words_of_a_server_are_text() -> None:
@@ -136,7 +136,7 @@ def test_words_of_a_server_are_text() -> None:
     attempts = Attempts(
         "Delivery", ["attempt"], [row], [Action("Deliver now", "deliver?a=1", "Delivering …")], "token", more=name
     )
-    for graph in (None, build_graph([])):
+    for graph in (None, Graph.of([])):
         page = render_page(graph, frame=Frame(name, attempts, empty=name))
         found = Reader(page)
         assert not [(tag, attributes) for tag, attributes in found.elements if tag == "img" or "onerror" in attributes]

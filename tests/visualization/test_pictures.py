@@ -18,7 +18,7 @@ PICTURES = Path(__file__).parents[1] / "data" / "pictures"
 
 def words(proposals: list[Proposal]) -> str:
     """Return the words of the page, a section a line."""
-    text = Reader(visualization.render_page(visualization.build_graph(proposals))).text
+    text = Reader(visualization.render_page(visualization.Graph.of(proposals))).text
     for heading in ("Runs times", "Lineage Choose", "Tables and"):
         text = text.replace(f" {heading}", f"\n{heading}")
     return f"{text}\n"
@@ -29,10 +29,10 @@ VIEWS: dict[str, Callable[[list[Proposal]], str]] = {
     "narrow.txt": lambda proposals: shown(proposals, 66),
     "page.txt": words,
     "lineage.mmd": lambda proposals: visualization.render_mermaid(
-        visualization.Network.of(visualization.build_graph(proposals))
+        visualization.Network.of(visualization.Graph.of(proposals))
     ),
     "lineage.json": lambda proposals: (
-        json.dumps(visualization.render_json(visualization.build_graph(proposals)), indent=2) + "\n"
+        json.dumps(visualization.render_json(visualization.Graph.of(proposals)), indent=2) + "\n"
     ),
 }
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import build_graph, render_terminal
+from airflow_provider_spark_datahub.visualization import Graph, render_terminal
 from airflow_provider_spark_datahub.visualization.terminal import _MOST_PROBLEMS
 from tests.cases import cases
 from tests.cli.commands import run_apart
@@ -94,7 +94,7 @@ def test_a_failed_job_stands_out(daily_sales: list[Proposal]) -> None:
 def coloured(proposals: list[Proposal]) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False)
     with console.capture() as capture:
-        render_terminal(build_graph(proposals), console)
+        render_terminal(Graph.of(proposals), console)
     return capture.get()
 
 
