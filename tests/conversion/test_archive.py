@@ -210,16 +210,6 @@ def test_the_last_whole_version_wins_whatever_the_order() -> None:
     assert (found.time_ms, found.reason, json.loads(found.proposal.value)) == (3, LATEST, {"removed": False})
 
 
-def test_aspects_and_entities_do_not_replace_each_other() -> None:
-    info = Proposal("dataFlow", FLOW, "dataFlowInfo", {"customProperties": {}, "name": "shop"})
-    found = kept([version(status(FLOW, removed=False), 1), version(info, 2), version(status(JOB, removed=False), 1)])
-    assert {(one.proposal.entity_urn, one.proposal.aspect_name) for one in found} == {
-        (FLOW, "status"),
-        (FLOW, "dataFlowInfo"),
-        (JOB, "status"),
-    }
-
-
 @cases("archive")
 def test_edges_of_all_runs_are_compacted(versions: list[Any], expected: list[Any]) -> None:
     assert [contents(one) for one in kept(edges_of_job(*one) for one in versions)] == expected

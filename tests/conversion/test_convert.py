@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-from openlineage.client.facet_v2 import column_lineage_dataset, nominal_time_run, processing_engine_run, sql_job
-from openlineage.client.serde import Serde
 
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import (
@@ -52,9 +49,6 @@ from tests.oracles.strict import canonical_violations, violations
 from tests.system.catalogue import Column, direct_columns
 
 # -- The public API: its names, and the producers whose events it converts
-
-
-OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/tree/1.54.0"
 
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:
@@ -99,45 +93,6 @@ def test_events_of_other_producers_are_converted(producer: str, job: str, facets
     assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{job})"
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": [urn("postgres", "shop.public.orders")]}
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": [urn("kafka", "orders")]}
-    assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
-
-
-def test_events_of_openlineages_python_client_are_converted() -> None:
-    columns = column_lineage_dataset.ColumnLineageDatasetFacet(
-        fields={
-            "total": column_lineage_dataset.Fields(
-                inputFields=[
-                    column_lineage_dataset.InputField(
-                        "postgres://db",
-                        "shop.public.orders",
-                        "amount",
-                        [column_lineage_dataset.Transformation(type="DIRECT", subtype="AGGREGATION")],
-                    )
-                ]
-            )
-        }
-    )
-    written = RunEvent(
-        eventTime="2026-01-01T00:00:00Z",
-        producer=f"{OPENLINEAGE}/client/python",
-        eventType=RunState.COMPLETE,
-        run=Run(
-            QUERY,
-            {
-                "nominalTime": nominal_time_run.NominalTimeRunFacet("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
-                "processing_engine": processing_engine_run.ProcessingEngineRunFacet("2.2", "pandas", "1.0"),
-            },
-        ),
-        job=Job("nightly", "report.totals", {"sql": sql_job.SQLJobFacet("SELECT sum(amount) AS total FROM orders")}),
-        inputs=[InputDataset("postgres://db", "shop.public.orders")],
-        outputs=[OutputDataset("s3://lake", "totals", facets={"columnLineage": columns})],
-    )
-    found = conversion.convert_run_event(Serde.to_json(written).encode(), LineageSettings())
-    assert find(found, "dataFlowInfo").entity_urn == "urn:li:dataFlow:(pandas,report,nightly)"
-    (lineage,) = find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]
-    assert lineage["upstreams"] == [f"urn:li:schemaField:({urn('postgres', 'shop.public.orders')},amount)"]
-    assert lineage["downstreams"] == [f"urn:li:schemaField:({urn('s3', 'lake/totals')},total)"]
-    assert lineage["transformOperation"] == "-- DIRECT:AGGREGATION\nSELECT sum(amount) AS total FROM orders"
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
 
 

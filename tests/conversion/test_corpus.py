@@ -109,22 +109,6 @@ def test_gms_accepts_every_proposal(case: str, configuration: str) -> None:
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
 
 
-@all_recordings
-def test_by_default_only_files_that_the_job_wrote_get_a_schema(recording: str) -> None:
-    plain: Json = {"datasets": "none"}
-    default = [each for job in jobs_of(recording) for each in proposals(job)]
-    added = [each for each in default if each.aspect_name == "schemaMetadata"]
-    bare = [each for job in jobs_of(recording, **plain) for each in proposals(job, **plain)]
-    assert [each for each in default if each not in added] == bare
-    truth = truth_of(recording)
-    outputs = {urn for side, urn in expected_edges(truth) | expected_edges(truth, "either_") if side == "outputs"}
-    assert {each.entity_urn for each in added} <= {urn for urn in outputs if ":dataPlatform:file," in urn}
-    columns = {field["fieldPath"] for each in added for field in each.aspect["fields"]}
-    targets = {(target, column) for _, _, target, column in truth.get("columns", ())}
-    described = {each.entity_urn for each in added}
-    assert {column for target, column in targets if target in described} <= columns
-
-
 @all_cases
 def test_text_and_decoded_objects_give_equal_proposals(case: str) -> None:
     options = settings(**CONFIGURATIONS["all aspects"])

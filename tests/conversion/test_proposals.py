@@ -280,11 +280,3 @@ def test_malformed_stored_proposals_are_refused(change: dict[str, Any]) -> None:
 def test_other_json_is_no_stored_proposal(obj: Any) -> None:
     with pytest.raises(ProposalFormatError, match="not a stored proposal"):
         Proposal.from_obj(obj)
-
-
-@pytest.mark.parametrize("key", ["entityType", "entityUrn", "changeType", "aspectName", "aspect"])
-def test_a_stored_proposal_needs_all_its_parts(key: str) -> None:
-    stored = UPSERT.to_obj()
-    del stored[key]
-    with pytest.raises(ProposalFormatError, match=key):
-        Proposal.from_obj(stored)

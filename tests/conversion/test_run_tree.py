@@ -239,12 +239,6 @@ def test_details_of_the_events_win_over_the_dag_run() -> None:
     assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
 
 
-def test_softly_deleted_runs_become_visible_again() -> None:
-    found = [*ATTEMPT.proposals(), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
-    present = {each.entity_urn for each in find_all(found, "status") if each.aspect == {"removed": False}}
-    assert present >= {RUN.urn, ATTEMPT.urn, JOB.run_urn}
-
-
 def test_a_mapped_run_has_its_map_index() -> None:
     mapped = TaskAttempt(RUN, "t", 1, map_index=3)
     properties = of(find_all(mapped.proposals(), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
@@ -288,14 +282,6 @@ def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run(
     }
     events = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent") if each.entity_urn == attempt.urn]
     assert [(event["status"], event["attempt"]) for event in events] == [("STARTED", 1), ("COMPLETE", 1)]
-
-
-@pytest.mark.parametrize("result", ["SUCCESS", "FAILURE"])
-def test_an_ended_dag_run_has_its_result(result: str) -> None:
-    found = RUN.end_proposals(START_MS + 90_000, "SUCCESS" if result == "SUCCESS" else "FAILURE")
-    last = find_all(found, "dataProcessInstanceRunEvent")[-1]
-    assert (last.entity_urn, last.aspect["status"], last.aspect["durationMillis"]) == (RUN.urn, "COMPLETE", 90_000)
-    assert last.aspect["result"] == {"type": result, "nativeResultType": "airflow"}
 
 
 def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None:

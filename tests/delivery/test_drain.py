@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,8 +25,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.delivery.outbox.drain import _DrainResult
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put, receipts_in
-from tests.delivery.samples import patch, upsert, upserts
-from tests.patience import join
+from tests.delivery.samples import patch, upsert
 
 
 @pytest.fixture
@@ -247,28 +245,6 @@ def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
     outbox.storage.write(entry.name.path, [content])
     assert drain(outbox, sink).settled == 1
     assert (len(sink.arrived), outbox.names()) == (3, [])
-
-
-@pytest.mark.slow
-def test_eight_drainers_lose_nothing_and_leave_nothing(outbox: Outbox) -> None:
-    for number in range(40):
-        put(outbox, key(1, f"task{number}"), upserts(1, f"task{number}-"))
-        put(outbox, key(2, f"task{number}"), upserts(1, f"task{number}+"))
-    sink, drained = Recording(), []
-
-    def work() -> None:
-        drained.append(Drain(outbox, lambda _: (sink, None)).run())
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        join(thread)
-    assert sum(result.settled for result in drained) == 80
-    assert sorted(sink.names) == sorted(f"task{number}{sign}0" for number in range(40) for sign in "-+")
-    for number in range(40):
-        assert sink.names.index(f"task{number}-0") < sink.names.index(f"task{number}+0")
-    assert outbox.names() == []
 
 
 # -- what goes wrong

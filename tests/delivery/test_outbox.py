@@ -211,26 +211,6 @@ def test_a_crash_before_the_rename_leaves_nothing_visible(tmp_path: Path) -> Non
     assert list(outbox_at(tmp_path).entries()) == [earlier]
 
 
-def test_a_crash_while_settling_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = put(outbox_at(tmp_path))
-    first, second, third = sent = entry.items()
-    result = Delivery(1, (Rejection(second, "no"),), (third,), "not available")
-    replace_file = os.replace
-
-    def fail_on_the_entry(draft: str, target: str) -> None:
-        if target == str(entry):
-            raise OSError(5, "Input/output error")
-        replace_file(draft, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", fail_on_the_entry)
-        with pytest.raises(OutboxError, match="Input/output error"):
-            entry.settle(result, sent)
-    assert entry.items() == (first, second, third)
-    entry.settle(result, sent)
-    assert len(files(tmp_path / "quarantined")) == 1  # the second time wrote the same file
-
-
 # -- an entry's other ways
 
 

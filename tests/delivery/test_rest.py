@@ -59,15 +59,6 @@ def expected(proposals: list[Proposal]) -> list[tuple[str, str, str, Any]]:
     return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
 
 
-@pytest.mark.slow
-def test_proposals_are_delivered_in_order_and_in_few_requests(gms: GmsStandIn) -> None:
-    proposals = upserts(450)
-    delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
-    assert delivery == Delivery(delivered=450, stored=True)
-    assert contents(gms) == expected(proposals)
-    assert len(gms.requests) == 3
-
-
 @BOTH_PROTOCOLS
 def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn, openapi: bool) -> None:
     proposals = [upsert("a"), patch("a"), upsert("b"), patch("b")]

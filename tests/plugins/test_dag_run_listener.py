@@ -315,29 +315,6 @@ def test_an_attempt_of_another_run_is_converted_if_airflow_is_done_with_it(
     assert [entry.manifest.state for entry in outbox.entries()] == left
 
 
-@pytest.mark.parametrize(("interval", "seconds"), [(None, 30.0), ("60", 85.0)])
-def test_attempts_on_other_machines_are_waited_for_until_their_heartbeat_and_kill(
-    sinks: Path, monkeypatch: pytest.MonkeyPatch, interval: str | None, seconds: float
-) -> None:
-    if interval:
-        monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", interval)
-    waits: list[float] = []
-
-    class Timer:
-        daemon = False
-
-        def __init__(self, seconds: float, *_: object) -> None:
-            waits.append(seconds)
-
-        def start(self) -> None:
-            pass
-
-    monkeypatch.setattr(threading, "Timer", Timer)
-    killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine="another", process=0)
-    end(dag_to("one", "killed"), succeeded=False)
-    assert waits == [seconds]
-
-
 @pytest.mark.parametrize(
     ("machine", "process", "is_now"), [("", 0, False), ("another", 0, False), ("", 2**22 + 1, True)]
 )
