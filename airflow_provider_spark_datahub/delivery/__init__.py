@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .deadline import Deadline, run_with_deadline, step_in_time
+    from .deadline import Deadline, step_in_time
     from .failure import OutageNotes
     from .reconciliation import Reconciliation, reconcile
     from .sink import CheckResult, CheckStatus, Delivery, Rejection, Sink, SinkSettingsError

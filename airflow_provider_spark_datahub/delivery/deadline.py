@@ -39,6 +39,21 @@ class Deadline:
         """Return whether no time is left."""
         return self.remaining() == 0.0
 
+    def run(self, call: Callable[[], None]) -> bool:
+        """Run ``call``, and wait for it until the deadline at most.
+
+        A socket's timeout only bounds the wait for the *next* bytes: slow servers, name lookups and hung file systems
+        outlast it. So the call runs in a daemon thread (the interpreter joins those of an executor).
+
+        :returns: True if the call ended, False if it was left behind. It must check the deadline itself before it
+            begins more.
+        :raises BaseException: whatever the call raised before the deadline.
+        """
+        # Read the deadline only once. If somebody brings it forward meanwhile, the call begins nothing more, but this
+        # still waits for the call to end, so that the other thread can rely on that.
+        seconds = self.remaining()
+        return bool(seconds) and _Call(call).run_within(seconds)
+
 
 class _Call:
     """Call that a worker runs, and its outcome.
@@ -137,24 +152,6 @@ class _Worker:
 
 # A forked process has no thread of its parent.
 os.register_at_fork(after_in_child=_Worker._idle.clear)
-
-
-def run_with_deadline(deadline: Deadline, call: Callable[[], None]) -> bool:
-    """Run ``call``, and wait for it until the deadline at most.
-
-    A socket's timeout only bounds the wait for the *next* bytes: slow servers, name lookups and hung file systems
-    outlast it. So the call runs in a daemon thread (the interpreter joins those of an executor).
-
-    :returns: True if the call ended, False if it was left behind. It must check the deadline itself before it begins
-        more.
-    :raises BaseException: whatever the call raised before the deadline.
-    """
-    # Read the deadline only once. If somebody brings it forward meanwhile, the call begins nothing more, but this still
-    # waits for the call to end, so that the other thread can rely on that.
-    seconds = deadline.remaining()
-    if not seconds:
-        return False
-    return _Call(call).run_within(seconds)
 
 
 _REQUEST_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""Failures of a delivery: their kinds, back-off between attempts, outages, and poison items."""
+"""Failures of a delivery: their kinds, back-off between attempts, and outages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord, NumberedItem
+from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord
 from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, open_regular, write_durably
 from airflow_provider_spark_datahub.foundation.text import printable
 
@@ -147,64 +147,6 @@ def call_library(call: Callable[[], _T], *expected: type[Exception]) -> _T:
     except Exception as error:
         name, text = type(error).__name__, str(error)
         raise LibraryError(f"{name}: {text}" if text else name) from error
-
-
-class PoisonFilter:
-    """Filter that separates poison items from outages, for items on which a server failed (HTTP 500) when sent alone.
-
-    An item is rejected if the server fails on it again right after it took another item; one failure proves nothing.
-
-    :param server: name of the server, for the reason of a rejection.
-    :param resend: sends an item again. Returns True if it is stored, False if it is only accepted, or the failure.
-    """
-
-    ATTEMPTS = 2
-    """Failures on an item before it is a suspect."""
-    MOST_SUSPECTS = 5
-    """Failures on different items in a row that mean that the server is down."""
-
-    def __init__(self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]) -> None:
-        self._record = record
-        self._server = server
-        self._resend = resend
-        self._suspects: list[tuple[NumberedItem, Failure]] = []
-        self._last_taken: NumberedItem | None = None
-
-    @property
-    def last(self) -> Failure | None:
-        """The failure of the last item that is still a suspect."""
-        return self._suspects[-1][1] if self._suspects else None
-
-    def judge(self, taken: NumberedItem) -> None:
-        """Send each suspect again, since the server has just taken another item, and reject it if that fails.
-
-        A suspect stays one if the server cannot be asked.
-        """
-        self._last_taken = taken
-        suspects, self._suspects = self._suspects, []
-        for item, _ in suspects:
-            match self._resend(item):
-                case Failure(kind=FailureKind.FAILED, text=text):
-                    self._record.reject(item, f"{self._server} failed on it alone, not on others: {text}")
-                case Failure(kind=FailureKind.REJECTED, text=text):
-                    self._record.reject(item, text)
-                case Failure() as failure:
-                    self._suspects.append((item, failure))
-                case bool() as stored:
-                    self._record.confirm([item], stored=stored)
-
-    def add(self, item: NumberedItem, failure: Failure) -> bool:
-        """Add a suspect. If the server still takes its latest item, judge all suspects.
-
-        :returns: False if the server seems to be down.
-        """
-        self._suspects.append((item, failure))
-        if self._last_taken is None:
-            return len(self._suspects) < self.MOST_SUSPECTS
-        if isinstance(self._resend(self._last_taken), Failure):
-            return False
-        self.judge(self._last_taken)
-        return not self._suspects
 
 
 class Backoff(msgspec.Struct, frozen=True):

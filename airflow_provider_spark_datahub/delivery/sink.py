@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery.deadline import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Sink(ABC):
         """
         started, record = time.monotonic(), DeliveryRecord(items, deadline.remaining(), patient=patient)
 
-        if items and not run_with_deadline(deadline, lambda: self.send(record, deadline)):
+        if items and not deadline.run(lambda: self.send(record, deadline)):
             record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
         delivery = record.delivery()
         log.debug(

@@ -303,7 +303,7 @@ class _OutdatedEdges:
     @classmethod
     def of(cls, end: _End, outbox: Outbox) -> Self:
         """Return the outdated edges of tasks whose runs in this DAG run are all recorded."""
-        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords, outdated_edges
+        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords
 
         kept = EdgeRecords(outbox.storage)
         try:
@@ -317,7 +317,7 @@ class _OutdatedEdges:
             return cls()
         task_ids = sorted({record.key.task_id for record in records})
         task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
-        outdated, old = outdated_edges(records, end.key.run_id, task_runs)
+        outdated, old = kept.outdated(records, end.key.run_id, task_runs)
         log.debug(
             "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
         )

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.conversion import (
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob
 
@@ -73,7 +73,7 @@ def packed_events(events_file: EventPlace, deadline: Deadline) -> bytes | None:
             chunks.append(compressor.compress(event_without_secrets(event) + b"\n"))
 
     rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
-    has_ended = run_with_deadline(grace, lambda: _hand_over(rest, follower.report, add, deadline))
+    has_ended = grace.run(lambda: _hand_over(rest, follower.report, add, deadline))
     if not has_ended or not chunks or follower.report.outcome is Outcome.TIMED_OUT:
         return None
     return b"".join([*chunks, compressor.flush()])
@@ -157,7 +157,7 @@ class JobEvents:
         """
         reports: list[CollectionReport] = []
         grace = Deadline.after(deadline.remaining() + _GRACE_SECONDS)
-        if not run_with_deadline(grace, lambda: reports.append(self._collect(deadline))):
+        if not grace.run(lambda: reports.append(self._collect(deadline))):
             self.out_of_time = self.is_stuck = True
             # A new report, since the reader that is left behind may still change its own.
             return CollectionReport(outcome=Outcome.TIMED_OUT, detail=_STUCK)

@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import EVENT_FOLDER, EventPlace, running_submits
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
-from airflow_provider_spark_datahub.delivery import Deadline, run_with_deadline
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import is_gone, machine, process_start
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 
@@ -108,7 +108,7 @@ class SubmittedJob:
             self._remove()
             return
         seconds = max(_REMOVAL_SECONDS, deadline.remaining() / 2)
-        if not run_with_deadline(Deadline.after(seconds), self._remove):
+        if not Deadline.after(seconds).run(self._remove):
             reason = f"the disk did not answer within {seconds:.1f} s"
             raise TimeoutError(errno.ETIMEDOUT, reason, str(self.events))
 

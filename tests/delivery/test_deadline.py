@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline, deadline, run_with_deadline, step_in_time
+from airflow_provider_spark_datahub.delivery import Deadline, deadline, step_in_time
 from tests.patience import HANGS, join, not_outlasting
 
 
@@ -30,7 +30,7 @@ def test_a_deadline_counts_down_to_zero() -> None:
 
 def test_a_call_that_ends_in_time_returns_its_result() -> None:
     calls: list[str] = []
-    assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+    assert Deadline.after(10).run(lambda: calls.append("done"))
     assert calls == ["done"]
 
 
@@ -39,7 +39,7 @@ def test_a_call_is_left_behind_at_the_deadline() -> None:
     release = threading.Event()
     deadline = Deadline.after(0.2)
     with not_outlasting(0.2):
-        assert not run_with_deadline(deadline, lambda: assert_released(release))
+        assert not deadline.run(lambda: assert_released(release))
     assert deadline.expired
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "lineage-delivery"]
     assert thread.daemon
@@ -52,7 +52,7 @@ def assert_released(release: threading.Event) -> None:
 
 def test_no_call_begins_after_the_deadline() -> None:
     calls: list[str] = []
-    assert not run_with_deadline(Deadline.after(0), lambda: calls.append("begun"))
+    assert not Deadline.after(0).run(lambda: calls.append("begun"))
     assert calls == []
 
 
@@ -62,7 +62,7 @@ def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        run_with_deadline(Deadline.after(10), fail)
+        Deadline.after(10).run(fail)
     assert caught.value is error
 
 
@@ -80,11 +80,11 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     if is_ending:
         monkeypatch.setattr(threading, "main_thread", threading.Thread)
-        assert run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+        assert Deadline.after(10).run(lambda: calls.append("done"))
         assert calls == ["done"]
     else:
         with pytest.raises(RuntimeError):
-            run_with_deadline(Deadline.after(10), lambda: calls.append("done"))
+            Deadline.after(10).run(lambda: calls.append("done"))
         assert calls == []
 
 
@@ -100,7 +100,7 @@ def test_a_worker_ends_whose_caller_was_interrupted_before_it_gave_the_call(monk
 @pytest.mark.parametrize(
     "wait",
     [
-        lambda: run_with_deadline(Deadline.after(HANGS), lambda: time.sleep(0.5)),
+        lambda: Deadline.after(HANGS).run(lambda: time.sleep(0.5)),
         lambda: step_in_time("/disk", None, lambda: time.sleep(0.5)),
     ],
     ids=["a call", "a step"],

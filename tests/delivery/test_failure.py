@@ -14,10 +14,10 @@ from airflow_provider_spark_datahub.delivery.failure import (
     Failure,
     FailureKind,
     LibraryError,
-    PoisonFilter,
     call_library,
 )
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem
+from airflow_provider_spark_datahub.delivery.sinks.batches import _PoisonFilter
 from tests.cases import cases
 from tests.delivery.samples import upserts
 
@@ -106,9 +106,9 @@ class Server:
 
 
 def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord) -> None:
-    poison = PoisonFilter(record, "it", Server().resend)
-    goes_on = [poison.add(item, FAILED) for item in record.pending()[: PoisonFilter.MOST_SUSPECTS]]
-    assert goes_on == [True] * (PoisonFilter.MOST_SUSPECTS - 1) + [False]
+    poison = _PoisonFilter(record, "it", Server().resend)
+    goes_on = [poison.add(item, FAILED) for item in record.pending()[: _PoisonFilter.MOST_SUSPECTS]]
+    assert goes_on == [True] * (_PoisonFilter.MOST_SUSPECTS - 1) + [False]
     assert poison.last == FAILED
     assert len(record.pending()) == 10
 
@@ -116,7 +116,7 @@ def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord
 def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) -> None:
     # The server was away for the second item and is away for the third; it refuses the fourth for another reason.
     server = Server({0: [FAILED], 1: [True], 2: [AWAY], 3: [REFUSED]})
-    poison = PoisonFilter(record, "it", server.resend)
+    poison = _PoisonFilter(record, "it", server.resend)
     *suspects, taken = record.pending()[:5]
     for suspect in suspects:
         assert poison.add(suspect, FAILED)
@@ -133,7 +133,7 @@ def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) ->
 @pytest.mark.parametrize("takes", [True, AWAY])
 def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Failure) -> None:
     server = Server({0: [takes], 1: [FAILED]})
-    poison = PoisonFilter(record, "it", server.resend)
+    poison = _PoisonFilter(record, "it", server.resend)
     first, second = record.pending()[:2]
     poison.judge(taken=first)
     assert poison.add(second, FAILED) is (takes is True)
@@ -145,7 +145,7 @@ def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Fail
 def test_a_server_that_fails_for_a_moment_rejects_nothing(record: DeliveryRecord) -> None:
     # It took an item before and takes it again afterwards; between the two it failed on all.
     server = Server({0: [True], 1: [True]})
-    poison = PoisonFilter(record, "it", server.resend)
+    poison = _PoisonFilter(record, "it", server.resend)
     first, second = record.pending()[:2]
     poison.judge(taken=first)
     assert poison.add(second, FAILED)

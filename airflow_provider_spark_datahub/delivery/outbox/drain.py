@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest, upsert_hashes
+from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
@@ -116,7 +116,7 @@ def _deliver(
             log.debug("Skipped %s: its attempt or its Spark is not over", entry)
             return _Settlement(entry, None, entry, is_passed=ready is not None)
         items = ready.items()
-        hashes = upsert_hashes(items)
+        hashes = Manifest.upserts_of(items)
         receipt, newer = entry.outbox.receipts.find(ready.name, ready.manifest, {*hashes})
         if receipt is not None:
             ready.discard()

@@ -38,9 +38,8 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     Naming,
     OtherVersionError,
     StoredObject,
-    upsert_hashes,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts, receipt_name
+from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import (
     ObjectStorage,
     OutboxError,
@@ -189,7 +188,7 @@ class Entry:
 
     def _replace_by(self, receipt: Manifest, batch: list[Settled] | None) -> None:
         """Write the receipt, and remove the entry: now, or when the receipts of the batch are synced."""
-        name = receipt_name(self.name, receipt)
+        name = self.name.receipt(receipt.key.task)
         self.outbox.storage.write(name, [receipt.to_line()], sync=batch is None)
         remove = partial(self._remove_settled, keep_events=bool(receipt.rejected))
         if batch is None:
@@ -246,7 +245,7 @@ class Entry:
         if not items:
             return
         kept = replace(manifest, pending=len(items))
-        name = receipt_name(self.name, manifest, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
+        name = self.name.receipt(manifest.key.task, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
         if self._stored is not None and len(items) == self.manifest.pending:
             content = self._stored._replace(manifest=kept)
         else:
@@ -263,8 +262,8 @@ class Entry:
     def _after(self, delivery: Delivery, sent: Sequence[Proposal], superseded: int) -> Manifest:
         """Return the manifest after a delivery."""
         before, rejected = self.manifest, [rejection.item for rejection in delivery.rejected]
-        undelivered = {"", *upsert_hashes((*delivery.pending, *rejected))}
-        delivered = [digits for digits in upsert_hashes(sent) if digits not in undelivered]
+        undelivered = {"", *Manifest.upserts_of((*delivery.pending, *rejected))}
+        delivered = [digits for digits in Manifest.upserts_of(sent) if digits not in undelivered]
         return replace(
             before,
             pending=len(delivery.pending),
@@ -319,7 +318,7 @@ class Entry:
 
     @property
     def _part(self) -> str:
-        return receipt_name(self.name, self.manifest, suffix=Naming.PART_SUFFIX)
+        return self.name.receipt(self.manifest.key.task, suffix=Naming.PART_SUFFIX)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         return storage_errors("change the outbox's entry {}", self)

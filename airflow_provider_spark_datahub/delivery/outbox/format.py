@@ -207,6 +207,16 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return the receipt of an entry that holds no more items."""
         return replace(self, state="delivered", delivered_ms=delivered_ms, stored=stored, redo=None, events=None)
 
+    @staticmethod
+    def upserts_of(items: Iterable[Proposal]) -> list[str]:
+        """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for patches and events."""
+        return [
+            ""
+            if item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
+            else _hash(f"{item.entity_urn}\n{item.aspect_name}", 12)
+            for item in items
+        ]
+
     def holding(self, items: Sequence[Proposal]) -> Manifest:
         """Return the manifest of an entry that gets its items."""
         return replace(self, state="pending", collected=len(items), pending=len(items))
@@ -339,20 +349,20 @@ class EntryName(NamedTuple):
         """The name of the raw events in the quarantine."""
         return f"{Folder.QUARANTINED}/{self.instance}/{self.stem}{Naming.EVENTS_SUFFIX}"
 
+    def receipt(self, task: str, folder: str = Folder.RECEIPTS, suffix: str = ".json") -> str:
+        """Return the name of the entry's receipt, or of its like in another folder or with another suffix."""
+        stem = f"{self.created_ms:013d}-try-{self.try_number:05d}-{self.connection}-{self.random}"
+        return f"{folder}/{task}/{stem}-{self.instance_hash}{suffix}"
+
+    @property
+    def instance_hash(self) -> str:
+        """The hash at the end of the task instance's name."""
+        return self.instance.rpartition("-")[2]
+
     @property
     def group(self) -> tuple[str, str]:
         """The task instance and the connection, whose entries are delivered one after the other."""
         return self.instance, self.connection
-
-
-def upsert_hashes(items: Iterable[Proposal]) -> list[str]:
-    """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for one that replaces none."""
-    return [
-        ""
-        if item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
-        else _hash(f"{item.entity_urn}\n{item.aspect_name}", 12)
-        for item in items
-    ]
 
 
 def _hash(text: str, digits: int) -> str:

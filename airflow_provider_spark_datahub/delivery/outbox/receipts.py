@@ -68,7 +68,7 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         """
         if self.connection != entry.connection:
             return False
-        if self.instance_hash == _instance_hash(entry):
+        if self.instance_hash == entry.instance_hash:
             return self.try_number > entry.try_number
         return entry.created_ms < self.created_ms <= now_ms
 
@@ -103,7 +103,7 @@ class Receipts:
         :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
             the task delivered to the same connection.
         """
-        own, own_name, newer = None, receipt_name(entry, manifest), set[str]()
+        own, own_name, newer = None, entry.receipt(manifest.key.task), set[str]()
         now_ms = self._storage.now_ms()
         for receipt in self._of_task(manifest.key.task):
             if receipt.name == own_name:
@@ -135,7 +135,7 @@ class Receipts:
 
     def later_attempts_ms(self, entry: EntryName, manifest: Manifest) -> list[int]:
         """Return when the entries of later attempts were made, if they are settled."""
-        instance, receipts = _instance_hash(entry), self._of_task(manifest.key.task)
+        instance, receipts = entry.instance_hash, self._of_task(manifest.key.task)
         later = (receipt for receipt in receipts if receipt.try_number > entry.try_number)
         return [receipt.created_ms for receipt in later if receipt.instance_hash == instance]
 
@@ -218,16 +218,6 @@ def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
     return None
 
 
-def receipt_name(entry: EntryName, manifest: Manifest, folder: str = Folder.RECEIPTS, suffix: str = ".json") -> str:
-    """Return the name of an entry's receipt, or of its like in another folder or with another suffix."""
-    stem = f"{entry.created_ms:013d}-try-{entry.try_number:05d}-{entry.connection}-{entry.random}"
-    return f"{folder}/{manifest.key.task}/{stem}-{_instance_hash(entry)}{suffix}"
-
-
-def _instance_hash(entry: EntryName) -> str:
-    return entry.instance.rpartition("-")[2]
-
-
 _LONGEST_FAILURE = 64 * 1024
 _LONGEST_RECORD = 64 * 1024 * 1024
 
@@ -281,6 +271,34 @@ class EdgeRecords:
         """Remove records."""
         for record in records:
             self._storage.remove(record.name)
+
+    @staticmethod
+    def outdated(
+        records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
+    ) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
+        """Return the edges that earlier DAG runs wrote and this one did not, and the records that this one replaces.
+
+        A task keeps its earlier edges unless each of its runs in this DAG run has a record: else its edges are not all
+        known.
+
+        :param records: of the DAG's tasks, for one connection.
+        :param run_id: of the DAG run that has ended.
+        :param task_runs: map indexes of the task runs of this DAG run, by task.
+        :returns: paths of JSON patches by the URN of the DataJob; and records of earlier DAG runs.
+        """
+        own = [record for record in records if record.key.run_id == run_id]
+        recorded = {(record.key.task_id, record.key.map_index) for record in own}
+        complete = {
+            task_id
+            for task_id, indexes in task_runs.items()
+            if indexes and all((task_id, index) in recorded for index in indexes)
+        }
+        due_ms = min((record.run_due_ms for record in own), default=0)
+        old = [record for record in records if record.run_due_ms < due_ms and record.key.task_id in complete]
+        names = {record.name for record in old}
+        kept = _edges(record for record in records if record.name not in names)
+        outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
+        return {urn: paths for urn, paths in outdated.items() if paths}, old
 
 
 def _packed(record: msgspec.Struct) -> bytes:
@@ -451,33 +469,6 @@ def _remove_older(storage: OutboxStorage, name: str, before_ms: float) -> None:
         start = stored.rpartition("/")[2].partition("-")[0]
         if start.isdigit() and int(start) < before_ms:
             storage.remove(stored)
-
-
-def outdated_edges(
-    records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
-) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
-    """Return the edges that earlier DAG runs wrote and this one did not, and the records that this one replaces.
-
-    A task keeps its earlier edges unless each of its runs in this DAG run has a record: its edges are not all known.
-
-    :param records: of the DAG's tasks, for one connection.
-    :param run_id: of the DAG run that has ended.
-    :param task_runs: map indexes of the task runs of this DAG run, by task.
-    :returns: paths of JSON patches by the URN of the DataJob; and records of earlier DAG runs.
-    """
-    own = [record for record in records if record.key.run_id == run_id]
-    recorded = {(record.key.task_id, record.key.map_index) for record in own}
-    complete = {
-        task_id
-        for task_id, indexes in task_runs.items()
-        if indexes and all((task_id, index) in recorded for index in indexes)
-    }
-    due_ms = min((record.run_due_ms for record in own), default=0)
-    old = [record for record in records if record.run_due_ms < due_ms and record.key.task_id in complete]
-    names = {record.name for record in old}
-    kept = _edges(record for record in records if record.name not in names)
-    outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
-    return {urn: paths for urn, paths in outdated.items() if paths}, old
 
 
 def _edges(records: Iterable[EdgeRecord]) -> dict[str, set[str]]:

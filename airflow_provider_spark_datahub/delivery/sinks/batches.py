@@ -1,6 +1,6 @@
 """Base of the sinks that send batches of items and get an answer to each.
 
-Tests: ``tests/delivery/test_rest.py`` and ``tests/delivery/test_object_store.py``.
+Tests: ``tests/delivery/test_rest.py``, ``tests/delivery/test_object_store.py`` and ``tests/delivery/test_failure.py``.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, PoisonFilter, SetupError
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, SetupError
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
 from airflow_provider_spark_datahub.foundation.text import counted
 
@@ -108,7 +108,7 @@ class _Batches:
         size = self._sink.largest_batch or len(pending)
         batches = deque(pending[start : start + size] for start in range(0, len(pending), size))
         least = self._sink.backoff.first  # seconds; with less time, the bad item of a batch cannot be found
-        poison = PoisonFilter(record, self._sink.server, lambda item: self._post([item])[0])
+        poison = _PoisonFilter(record, self._sink.server, lambda item: self._post([item])[0])
         while batches:
             batch = batches.popleft()
             answer, attempts = self._post(batch)
@@ -126,7 +126,7 @@ class _Batches:
             elif not poison.add(batch[0], answer):
                 break
         if poison.last is not None:
-            self._stop(poison.last, PoisonFilter.ATTEMPTS)
+            self._stop(poison.last, _PoisonFilter.ATTEMPTS)
 
     def _post(self, batch: Sequence[NumberedItem]) -> tuple[bool | Failure, int]:
         """Post one batch until it is taken, its failure is final, or there is no time for another attempt.
@@ -143,7 +143,7 @@ class _Batches:
             wait = max(self._sink.backoff.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
             log.debug("Request %d to post %s failed (%s): %s", attempt, posted, answer.kind.name, answer.text)
-            if self._is_spent(answer, attempt, wait, waited) or server_failures >= PoisonFilter.ATTEMPTS:
+            if self._is_spent(answer, attempt, wait, waited) or server_failures >= _PoisonFilter.ATTEMPTS:
                 return answer, attempt
             self._record.attempt_failed(self._sink.problem(answer, attempt, deadline))
             before = answer
@@ -163,3 +163,61 @@ class _Batches:
 
     def _stop(self, failure: Failure, attempts: int) -> None:
         self._record.stop(self._sink.problem(failure, attempts, self._deadline), failure.kind.outage_after)
+
+
+class _PoisonFilter:
+    """Filter that separates poison items from outages, for items on which a server failed (HTTP 500) when sent alone.
+
+    An item is rejected if the server fails on it again right after it took another item; one failure proves nothing.
+
+    :param server: name of the server, for the reason of a rejection.
+    :param resend: sends an item again. Returns True if it is stored, False if it is only accepted, or the failure.
+    """
+
+    ATTEMPTS = 2
+    """Failures on an item before it is a suspect."""
+    MOST_SUSPECTS = 5
+    """Failures on different items in a row that mean that the server is down."""
+
+    def __init__(self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]) -> None:
+        self._record = record
+        self._server = server
+        self._resend = resend
+        self._suspects: list[tuple[NumberedItem, Failure]] = []
+        self._last_taken: NumberedItem | None = None
+
+    @property
+    def last(self) -> Failure | None:
+        """The failure of the last item that is still a suspect."""
+        return self._suspects[-1][1] if self._suspects else None
+
+    def judge(self, taken: NumberedItem) -> None:
+        """Send each suspect again, since the server has just taken another item, and reject it if that fails.
+
+        A suspect stays one if the server cannot be asked.
+        """
+        self._last_taken = taken
+        suspects, self._suspects = self._suspects, []
+        for item, _ in suspects:
+            match self._resend(item):
+                case Failure(kind=FailureKind.FAILED, text=text):
+                    self._record.reject(item, f"{self._server} failed on it alone, not on others: {text}")
+                case Failure(kind=FailureKind.REJECTED, text=text):
+                    self._record.reject(item, text)
+                case Failure() as failure:
+                    self._suspects.append((item, failure))
+                case bool() as stored:
+                    self._record.confirm([item], stored=stored)
+
+    def add(self, item: NumberedItem, failure: Failure) -> bool:
+        """Add a suspect. If the server still takes its latest item, judge all suspects.
+
+        :returns: False if the server seems to be down.
+        """
+        self._suspects.append((item, failure))
+        if self._last_taken is None:
+            return len(self._suspects) < self.MOST_SUSPECTS
+        if isinstance(self._resend(self._last_taken), Failure):
+            return False
+        self.judge(self._last_taken)
+        return not self._suspects
