@@ -203,6 +203,23 @@ def noted(patched: pytest.MonkeyPatch, *names: str) -> threading.Event:
     return ended
 
 
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it writes later does not replace something newer.
+    storage = LocalStorage(tmp_path)
+    (tmp_path / "records").mkdir()
+    storage.deadline = Deadline.after(0.2)
+    with monkeypatch.context() as patched:
+        goes_on, ended = hold(patched, "fsync"), noted(patched, "unlink")
+        with not_outlasting(0.2), pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
+            storage.write("records/x", [b"older"])
+        storage.deadline = None
+        storage.write("records/x", [b"newer"], sync=False)
+        goes_on.set()
+        assert ended.wait(HANGS)
+    assert storage.read("records/x") == b"newer"
+    assert [path.name for path in (tmp_path / "records").iterdir()] == ["x"]
+
+
 @pytest.mark.slow
 def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -354,6 +354,12 @@ def test_a_missing_certificate_file_is_reported_at_once() -> None:
     assert "/no/such/ca.pem" in delivery.problem
 
 
+def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
+    delivery = sink_of(gms.url).deliver(upserts(2), Deadline.after(0))
+    assert len(delivery.pending) == 2
+    assert gms.requests == []
+
+
 @pytest.mark.slow
 @BOTH_PROTOCOLS
 def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture, openapi: bool) -> None:
@@ -393,6 +399,13 @@ def test_a_check_reports_version_and_credentials(gms: GmsStandIn) -> None:
     ]
     assert {request.method for request in gms.requests} == {"GET"}
     assert gms.stored == []
+
+
+def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
+    server, credentials = check(gms.url, token="another-token")
+    assert (server.status, credentials.status) == (CheckStatus.GOOD, CheckStatus.BAD)
+    assert "set a valid access token as its password" in credentials.message
+    assert "another-token" not in credentials.message
 
 
 @pytest.mark.parametrize(
