@@ -561,7 +561,8 @@ class _GraphBuilder:
         elif patch:
             return  # of an aspect that no view shows
         elif name == "dataProcessInstanceRunEvent":
-            self.events.setdefault(urn, {})[msgspec.convert(proposal.aspect, _RunStateEvent)] = None
+            event = msgspec.convert(proposal.aspect, _RunStateEvent)
+            self.events.setdefault(urn, {})[event] = None
         elif _LATEST_WINS.get(name) == proposal.entity_type:
             self.latest.setdefault(urn, {})[name] = msgspec.convert(proposal.aspect, _Aspect)
 
