@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.foundation.files import open_regular
 ScalaVersion = Literal["2.12", "2.13"]
 
 _CORE_JAR = re.compile(r"spark-core_(?P<scala>\d+\.\d+)-(?P<spark>\d.*)\.jar")
-_SCALA_JAR = re.compile(r"scala-library-(?P<scala>\d+\.\d+)\..*\.jar")
 # The lines of Spark's own spark-submit and spark-sql (3.5 and 4); a vendor's wrapper has others.
 _OWN_LINE = re.compile(
     r"""\#.* | fi
@@ -71,14 +70,12 @@ class SparkInstallation(msgspec.Struct, frozen=True):
         cores = [match for match in map(_CORE_JAR.fullmatch, names) if match]
         if len(cores) != 1:
             return None
-        libraries = {match["scala"] for match in map(_SCALA_JAR.fullmatch, names) if match}
-        scala = libraries.pop() if len(libraries) == 1 else cores[0]["scala"]
         conf_dir = env.get("SPARK_CONF_DIR")
         return cls(
             home=home,
             jars=jars,
             spark_version=cores[0]["spark"],
-            scala_version=scala_version(scala),
+            scala_version=scala_version(cores[0]["scala"]),
             conf_dir=Path(conf_dir) if conf_dir else home / "conf",
         )
 

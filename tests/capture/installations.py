@@ -29,7 +29,7 @@ def spark_at(home: Path, spark: str = "4.3.0", scala: str = "2.13", *, more_jars
     """Lay out the jars of a Spark below ``home``."""
     jars = home / "jars"
     jars.mkdir(parents=True)
-    for name in (f"spark-core_{scala}-{spark}.jar", f"scala-library-{scala}.18.jar", *more_jars):
+    for name in (f"spark-core_{scala}-{spark}.jar", *more_jars):
         (jars / name).touch()
     return home
 
