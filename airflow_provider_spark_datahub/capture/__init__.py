@@ -44,9 +44,7 @@ if TYPE_CHECKING:
         ScalaVersion,
         SparkInstallation,
         SparkVersions,
-        base_file,
         base_properties,
-        knows_base_file,
     )
     from .spark_submit import (
         DriverOutput,

@@ -19,15 +19,12 @@ if TYPE_CHECKING:
         LineageConfiguration,
         LineageOptions,
         OptionError,
-        problems_of,
     )
     from .recovery import (
         drain,
         event_bytes,
         is_ready,
         may_run,
-        recover_entry,
-        remove_delivered_events,
         unawaited_events,
     )
     from .report import XCOM_KEY, LineageReport

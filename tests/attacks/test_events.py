@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.task import recover_entry
 from airflow_provider_spark_datahub.task.job_events import JobEvents, packed_events
-from airflow_provider_spark_datahub.task.recovery import RecoveryError
+from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at
 from tests.delivery.samples import delivered_lines

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture.event_lines import decoded_event
+from airflow_provider_spark_datahub.capture.spark_installation import knows_base_file
 from tests.servers.openlineage import Backend
 
 pytestmark = pytest.mark.spark
@@ -152,9 +153,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
         )
         env = environment(conf_dir)
         installation = capture.SparkInstallation.find(str(SPARK_SUBMIT), env)
-        assert all(
-            capture.knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS
-        )
+        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
         submission = injected(users, env, events_file)
         properties, handed = submission.hand_over()
         assert handed is not None

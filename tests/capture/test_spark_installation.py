@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import SparkInstallation, SparkVersions, base_properties, knows_base_file
+from airflow_provider_spark_datahub.capture import SparkInstallation, SparkVersions, base_properties
+from airflow_provider_spark_datahub.capture.spark_installation import knows_base_file
 from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
 from tests.cases import cases
 

@@ -235,7 +235,6 @@ def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPat
     assert found.upstream == (run_tree.UpstreamTask("a"),)
 
 
-@pytest.mark.filterwarnings("ignore:.*it is left out:UserWarning")
 def test_a_wrong_switch_of_another_task_costs_no_lineage() -> None:
     with DAG("shop", schedule=None):
         tries_task("wrong", enabled="perhaps") >> (build := tries_task("build"))

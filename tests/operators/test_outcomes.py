@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -233,8 +232,7 @@ WRONG_SETTINGS: dict[str, dict[str, Any]] = {
 def test_a_task_with_wrong_settings_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
     expected = plain_outcome(tmp_path, ending)
     for name, arguments in WRONG_SETTINGS.items():
-        with case(tmp_path, name) as (spark, _), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of wrong arguments, for whoever parses the DAG
+        with case(tmp_path, name) as (spark, _):
             found = outcome(tries.operator_with_lineage(spark, **arguments), ending, spark)
             assert_same(name, ending, found, expected)
             assert len(spark.runs) == 1, name

@@ -127,7 +127,6 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any
     assert not (sinks / "outbox/pending").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*it is left out:UserWarning")
 @cases("airflow")
 def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(
     sinks: Path, seen: Any, defaults: dict[str, Any], tasks: list[dict[str, Any]], connections: list[str]

@@ -11,7 +11,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError, problems_of
+from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError
 from tests.cases import cases
 
 
@@ -103,7 +103,6 @@ def test_wrong_arguments_are_named_and_left_out(arguments: dict[str, Any], messa
     (problem,) = options.problems
     assert re.search(message, problem)
     assert replace(options, problems=()) == resolved()
-    assert problems_of(arguments) in ((problem,), ())
 
 
 def test_a_wrong_converter_setting_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +113,6 @@ def test_a_wrong_converter_setting_costs_only_itself(monkeypatch: pytest.MonkeyP
     starts = ("INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'", "unknown lineage setting 'platform_instanc'; did you",
               "unknown lineage setting 'tag'; did you mean 'tags'", "domains is 7")  # fmt: skip
     assert all(problem.startswith(start) for problem, start in zip(options.problems, starts, strict=True))
-
-
-def test_arguments_that_a_template_gives_are_not_judged_before_it_is_rendered() -> None:
-    assert problems_of({"lineage_on_failure": "{{ var.value.policy }}", "lineage": '{"env": "{{ params.env }}"}'}) == ()
-    assert problems_of({"lineage_on_failure": "fails"}) == (
-        "lineage_on_failure is 'fails', want one of warn, retry, fail; did you mean 'fail'?",
-    )
 
 
 @cases("task")
