@@ -6,7 +6,6 @@ Tests: ``tests/operators/test_spark_submit.py``.
 from __future__ import annotations
 
 import subprocess
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,7 +18,7 @@ from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
 from airflow_provider_spark_datahub import hooks, task
 from airflow_provider_spark_datahub.operators import task_lineage
 from airflow_provider_spark_datahub.operators.links import LINKS
-from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS, problems_of
+from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,9 +152,6 @@ class SparkLineageOperator(BaseOperator):
         super().__init__(**kwargs)
         for name, value in options.items():
             setattr(self, name, value)
-        for problem in problems_of(options):
-            # Airflow shows it beside the DAG; an error would keep the DAG from running.
-            warnings.warn(f"{self.task_id}: {problem}; it is left out", UserWarning, stacklevel=2)
         self.emit_assets = emit_assets
         if emit_assets and not any(isinstance(outlet, AssetAlias) for outlet in self.outlets):
             self.outlets = [*self.outlets, AssetAlias(_ALIAS)]

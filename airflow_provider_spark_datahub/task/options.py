@@ -133,9 +133,6 @@ OPTIONS: Mapping[str, Option] = {
 ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
 """Options that are arguments of the operators."""
 _LIMITS = ("outbox_max_bytes", "group_access")
-_CHECKED_EARLY = frozenset(
-    {"lineage", "lineage_on_failure", "lineage_timeout", "emit_periodically", "capture", "enabled"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,15 +368,6 @@ class LineageConfiguration:
 def _unknown(name: str, known: Iterable[str]) -> str:
     close = nearest(name, known)
     return f"unknown option {name!r}" + (f"; did you mean {close!r}?" if close else "")
-
-
-def problems_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence for each unusable argument of an operator, as far as its DAG file has the values."""
-    given = {name: value for name, value in arguments.items() if name in _CHECKED_EARLY and value is not None}
-    known = {name: value for name, value in given.items() if "{{" not in str(value)}
-    if not known:
-        return ()
-    return LineageConfiguration(lambda _: "", Path()).resolve(**known).problems
 
 
 def _object(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
