@@ -21,4 +21,4 @@ with DAG(
     max_active_runs=1,
     tags=["example", "lineage"],
 ):
-    DeliverLineageOperator(task_id="deliver", max_entries=10_000, max_seconds=540)
+    DeliverLineageOperator(task_id="deliver", max_seconds=540)

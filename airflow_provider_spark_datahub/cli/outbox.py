@@ -115,7 +115,6 @@ def emit(
     ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds for each entry.", min=0.0)] = 60.0,
     max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery after so many seconds.", min=0.0)] = None,
-    max_entries: Annotated[int | None, typer.Option(help="Deliver no more entries than this.", min=1)] = None,
     over_after: _OverOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -130,7 +129,7 @@ def emit(
     def gives_up(entry: Entry) -> bool:
         return hours is not None and entry.age > hours * 3600
 
-    wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds, max_entries)
+    wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds)
     hours = console.parse_hours("--over-after", over_after)
     with opened_outbox(outbox) as opened, _progress("Delivering", len(opened.names())) as step:
         drained = drain(

@@ -28,13 +28,12 @@ class DeliverLineageOperator(BaseOperator):
     :param outbox_location: the outbox; default: ``[spark_datahub] outbox_location``. The worker needs access to it.
     :param datahub_conn_id: connection to deliver through, instead of the entries' own.
     :param dag_ids: the DAG or DAGs whose entries are delivered; empty for all.
-    :param max_entries: number of entries to deliver at most.
     :param max_seconds: seconds after the start in which deliveries may begin.
     :param entry_seconds: time for the delivery of one entry.
     :param fail_when_waiting: fail if entries stay in the outbox, instead of only logging it.
     """
 
-    template_fields: Sequence[str] = ("outbox_location", "datahub_conn_id", "dag_ids", "max_entries", "max_seconds")
+    template_fields: Sequence[str] = ("outbox_location", "datahub_conn_id", "dag_ids", "max_seconds")
 
     def __init__(
         self,
@@ -42,7 +41,6 @@ class DeliverLineageOperator(BaseOperator):
         outbox_location: str | None = None,
         datahub_conn_id: str | None = None,
         dag_ids: str | Sequence[str] = (),
-        max_entries: int | str | None = None,
         max_seconds: float | str | None = None,
         entry_seconds: float = 60.0,
         fail_when_waiting: bool = False,
@@ -52,7 +50,6 @@ class DeliverLineageOperator(BaseOperator):
         self.outbox_location = outbox_location
         self.datahub_conn_id = datahub_conn_id
         self.dag_ids = dag_ids
-        self.max_entries = max_entries
         self.max_seconds = max_seconds
         self.entry_seconds = entry_seconds
         self.fail_when_waiting = fail_when_waiting
@@ -70,7 +67,6 @@ class DeliverLineageOperator(BaseOperator):
         limits = DrainLimits(
             seconds=None if self.max_seconds is None else float(self.max_seconds),
             entry_seconds=self.entry_seconds,
-            entries=None if self.max_entries is None else int(self.max_entries),
         )
         drained = task.drain(
             outbox,

@@ -154,13 +154,6 @@ def test_a_server_that_takes_something_now_and_then_is_asked_for_every_entry(out
 # -- limits
 
 
-def test_a_drain_stops_at_its_limit_of_entries(outbox: Outbox) -> None:
-    for number in range(5):
-        put_named(outbox, f"task{number}")
-    drained = drain(outbox, Recording(), limits=DrainLimits(entries=2))
-    assert (drained.settled, drained.waiting, len(outbox.names())) == (2, 3, 3)
-
-
 def test_a_drain_stops_at_its_limit_of_time(outbox: Outbox) -> None:
     put_named(outbox, "build")
     drained = drain(outbox, Recording(), limits=DrainLimits(seconds=0.0))

@@ -141,13 +141,11 @@ class DrainLimits(msgspec.Struct, frozen=True):
 
     :param seconds: for the whole drain; ``None``: no limit.
     :param entry_seconds: for each entry.
-    :param entries: that are delivered at most; ``None``: no limit.
     :param batch_seconds: after which the receipts of one lease are synced together, at the latest.
     """
 
     seconds: float | None = None
     entry_seconds: float = 60.0
-    entries: int | None = None
     batch_seconds: float = 0.5
 
 
@@ -270,7 +268,7 @@ class Drain:
     def _drain_groups(self, groups: _Groups) -> None:
         for number in range(1, _PASSES + 1):
             groups = self._drain_once(groups)
-            if not groups or self._stopped():
+            if not groups or self._deadline.expired:
                 break
             if number < _PASSES:
                 # Other drainers hold these entries. They finish soon, or die and leave a lease that expires.
@@ -296,8 +294,8 @@ class Drain:
         while waiting and len(chunk) < _MOST_INSTANCES:
             group, chunk_names = waiting.popleft()
             chunk[group] = chunk_names
-            if self._stopped() or self._is_given_up(group):
-                reason = "the drain is at its limit" if self._stopped() else "its connection takes nothing"
+            if self._deadline.expired or self._is_given_up(group):
+                reason = "the time of the drain is over" if self._deadline.expired else "its connection takes nothing"
                 log.debug("Skipped %s of %s: %s", counted(len(chunk_names), "entry"), ".".join(group), reason)
                 self._close(group, chunk)
         return chunk
@@ -314,10 +312,6 @@ class Drain:
                 self._close(group, chunk)
             return None
 
-    def _stopped(self) -> bool:
-        enough = self.limits.entries is not None and self.drained.settled >= self.limits.entries
-        return enough or self._deadline.expired
-
     def _step(self, count: int) -> None:
         if self.progress and count:
             self.progress(count)
@@ -333,7 +327,7 @@ class Drain:
         batch, due = list[Settled](), Deadline.after(self.limits.batch_seconds)
         self._forget_listings()
         try:
-            while left and not due.expired and not self._stopped() and lease.renew():
+            while left and not due.expired and not self._deadline.expired and lease.renew():
                 group = min(left, key=lambda group: left[group][0].created_ms)
                 with self._costs_only_its_group(group, left):
                     self._deliver_head(group, left, lease, batch)
