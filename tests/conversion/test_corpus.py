@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Converter, Ending, JobLineage, convert_events
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, JobLineage, convert_events
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -171,40 +171,38 @@ def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
 # -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views, sessions …
 
 
-def jobs_of(recording: str, **options: Any) -> list[JobLineage]:
-    """Return the jobs of a recording's events, with Spark's own event log if that was recorded, too."""
-    converter = Converter(settings(**options))
+def conversion_of(recording: str) -> Conversion:
+    """Return the result for a recording's events, and for Spark's own event log if that was recorded, too."""
+    converter = Converter(settings())
     for line in recorded("events", recording):
         converter.add(line)
     for line in recorded("logs", recording):
         converter.add_log_event(json.loads(line))
-    return converter.finish(Ending(succeeded=True)).jobs
+    return converter.finish(Ending(succeeded=True))
 
 
 @all_recordings
-def test_precision_and_recall_are_1(recording: str) -> None:
-    truth, found = truth_of(recording), edges(jobs_of(recording))
+def test_precision_and_recall_are_1_and_no_table_is_unreported(recording: str) -> None:
+    truth, conversion = truth_of(recording), conversion_of(recording)
+    found = edges(conversion.jobs)
     assert expected_edges(truth) - found == set(), "missing"
     assert found - expected_edges(truth) - expected_edges(truth, "either_") == set(), "false"
+    assert expected_columns(truth) <= column_pairs(conversion.jobs)
+    assert conversion.diagnostics.unreported_messages() == []
 
 
 @pytest.mark.parametrize("recording", [one for one in RECORDINGS if "jobs" in truth_of(one)])
 def test_each_edge_belongs_to_the_right_job(recording: str) -> None:
     found = {
         job.definition.id: {"inputs": list(job.lineage.inputs), "outputs": list(job.lineage.outputs)}
-        for job in jobs_of(recording)
+        for job in conversion_of(recording).jobs
     }
     assert found == truth_of(recording)["jobs"]
 
 
-@all_recordings
-def test_columns_of_a_recording_are_those_of_the_truth(recording: str) -> None:
-    assert expected_columns(truth_of(recording)) <= column_pairs(jobs_of(recording))
-
-
 def test_an_application_is_not_named_after_the_session_before_it() -> None:
     # The first event of a second session still carries the first one's name, and calls the job ``unknown``.
-    first, second = jobs_of("q_two_sessions")
+    first, second = conversion_of("q_two_sessions").jobs
     assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("q_two_sessions", "q_second")
     assert (list(first.lineage.outputs), list(second.lineage.outputs)) == (
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/first,PROD)"],

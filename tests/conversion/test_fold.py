@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter, convert_events
+from airflow_provider_spark_datahub.conversion.convert import convert_events
 from airflow_provider_spark_datahub.conversion.events import EventReader
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
 from tests.cases import cases
 from tests.conversion.builders import (
-    CORPUS,
     OTHER_QUERY,
     QUERY,
     Json,
@@ -24,7 +21,7 @@ from tests.conversion.builders import (
     settings,
     whole_application,
 )
-from tests.conversion.recordings import RECORDINGS, recorded
+from tests.conversion.recordings import recorded
 
 # -- Runs and applications
 
@@ -69,22 +66,9 @@ def test_an_event_that_repeats_the_datasets_of_a_discarded_run() -> None:
 # -- Queries whose tables OpenLineage does not name
 
 
-CASES = sorted(path.stem for path in (CORPUS / "events").glob("*.ndjson") if path.stem != "streaming_progress")
-
-
 def write(number: int, node: str, *, kind: str = "COMPLETE", outputs: tuple[Json, ...] = ()) -> Json:
     """Return a query that writes a table, with its plan."""
     return query(kind, run_id=f"01900000-0000-7000-8000-{number:012}", job=f"shop.{node}", outputs=outputs)
-
-
-def with_log(recording: str) -> Conversion:
-    """Return the result for a recording's events, and for its log if there is one."""
-    converter = Converter(settings())
-    for line in recorded("events", recording):
-        converter.add(line)
-    for line in recorded("logs", recording):
-        converter.add_log_event(json.loads(line))
-    return converter.finish(Ending(succeeded=True))
 
 
 def job_of(*queries: Json) -> JobLineage:
@@ -108,11 +92,6 @@ def test_tables_in_a_catalogue_that_openlineage_cannot_name() -> None:
     (sentence,) = conversion.diagnostics.unreported_messages()
     assert "does not name the tables" in sentence
     assert "append_data.ice_sales_customers" in sentence
-
-
-@pytest.mark.parametrize("recording", RECORDINGS)
-def test_no_false_alarm_for_real_jobs(recording: str) -> None:
-    assert with_log(recording).diagnostics.unreported_messages() == []
 
 
 @cases("fold")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
+
+Content = tuple[str, str, str, Any]
 
 
 def job_urn(name: str) -> str:
@@ -29,6 +32,11 @@ def patch(name: str) -> Proposal:
     source = dataset_urn("orders")
     edge = {"op": "add", "path": f"/inputDatasetEdges/{source}", "value": {"destinationUrn": source}}
     return Proposal("dataJob", job_urn(name), "dataJobInputOutput", [edge], "PATCH")
+
+
+def contents(proposals: list[Proposal]) -> list[Content]:
+    """Return what a server stores of proposals."""
+    return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
 
 
 def delivered_lines(folder: Path) -> list[str]:

@@ -14,16 +14,54 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
-from airflow_provider_spark_datahub.delivery.sinks import KafkaSink
+from airflow_provider_spark_datahub.delivery import CheckStatus, ConnectionParts, Deadline, Delivery
+from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings, KafkaSink
 from tests.cases import cases
 from tests.delivery.faults import Fault, survive
-from tests.delivery.kafka_target import Target, by_entity, contents
-from tests.delivery.samples import patch, upsert, upserts
+from tests.delivery.samples import Content, contents, patch, upsert, upserts
 from tests.patience import BUDGETS, not_outlasting, within
 from tests.servers.kafka import PASSWORD, USER, Kafka
 from tests.servers.loopback import LoopbackServer
 from tests.servers.schema_registry import SchemaRegistry
+
+
+class Target:
+    """A topic of its own, and sinks for it. :param configuration: of the topic."""
+
+    def __init__(self, kafka: Kafka, registry: SchemaRegistry, **configuration: str) -> None:
+        self.kafka, self.registry = kafka, registry
+        self.topic = kafka.make_topic(**configuration)
+
+    def sink(
+        self,
+        host: str | None = None,
+        login: str | None = None,
+        password: str | None = None,
+        topic: str | None = None,
+        **fields: Any,
+    ) -> KafkaSink:
+        """:param fields: of the object ``connection`` in the connection's extra."""
+        extra = {
+            "connection": {"schema_registry_url": self.registry.url, **fields},
+            "topic_routes": {"MetadataChangeProposal": topic or self.topic},
+        }
+        connection = ConnectionParts(host or self.kafka.bootstrap, login=login, password=password, extra=extra)
+        return KafkaSink(KafkaSettings.from_connection(connection))
+
+    def stored(self) -> list[Content]:
+        found = [each.proposal for each in self.kafka.messages(self.topic)]
+        return [
+            (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
+            for each in found
+        ]
+
+
+def by_entity(items: list[Content]) -> dict[str, list[Content]]:
+    """Group messages by entity: Kafka keeps the order only within one."""
+    found: dict[str, list[Content]] = {}
+    for each in items:
+        found.setdefault(each[0], []).append(each)
+    return found
 
 
 @pytest.fixture

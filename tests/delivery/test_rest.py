@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, ConnectionParts, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.cases import cases
-from tests.delivery.samples import job_urn, patch, upsert, upserts
+from tests.delivery.samples import Content, contents, job_urn, patch, upsert, upserts
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.reliability.bad_servers import answering, endless, serving
@@ -48,15 +47,11 @@ def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **ex
     return RestSink(settings, backoff=Backoff(jitter=lambda: 1.0, sleep=waits.append))
 
 
-def contents(gms: GmsStandIn) -> list[tuple[str, str, str, Any]]:
+def stored_in(gms: GmsStandIn) -> list[Content]:
     return [
         (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
         for each in gms.stored
     ]
-
-
-def expected(proposals: list[Proposal]) -> list[tuple[str, str, str, Any]]:
-    return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
 
 
 @BOTH_PROTOCOLS
@@ -66,11 +61,11 @@ def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn, op
     delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
     assert delivery == Delivery(delivered=4, stored=True)
     if openapi:  # it has a request of its own for patches, and wraps them
-        wanted = [expected(proposals)[number] for number in (0, 2, 1, 3)]
+        wanted = [contents(proposals)[number] for number in (0, 2, 1, 3)]
         wanted = [(*each[:3], {"patch": each[3]} if each[2] == "PATCH" else each[3]) for each in wanted]
     else:
-        wanted = expected(proposals)
-    assert contents(gms) == wanted
+        wanted = contents(proposals)
+    assert stored_in(gms) == wanted
     assert proposals == before
 
 
@@ -84,7 +79,7 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     assert (delivery.delivered, delivery.pending, delivery.problem) == (98, (), None)
     assert [rejection.item for rejection in delivery.rejected] == [proposals[17], proposals[99]]
     assert f"{job_urn('job17')} was rejected" in delivery.rejected[0].reason
-    assert contents(gms) == expected([each for number, each in enumerate(proposals) if number not in (17, 99)])
+    assert stored_in(gms) == contents([each for number, each in enumerate(proposals) if number not in (17, 99)])
     assert len(gms.requests) < 30
 
 
@@ -101,7 +96,7 @@ def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
     assert delivery.rejected[0].reason == (
         f"DataHub failed on it alone, not on others: HTTP 500: Failed to deserialize DataMap of {job_urn('job0')}"
     )
-    stored = {urn for urn, *_ in contents(gms)}
+    stored = {urn for urn, *_ in stored_in(gms)}
     assert stored == {each.entity_urn for number, each in enumerate(proposals) if number not in culprits}
 
 
