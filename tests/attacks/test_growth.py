@@ -29,8 +29,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     WrittenColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
 FLOW = FlowIdentity("spark", "shop", "default")

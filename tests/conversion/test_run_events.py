@@ -9,8 +9,10 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import dataset_of
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from tests.cases import cases
 from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import app_ended, app_started, execution
@@ -138,7 +140,7 @@ def test_columns_are_followed_through_expressions(project: str, columns: dict[st
 
 @cases("run_events")
 def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, name: str) -> None:
-    assert dataset_of(path, "") == ("file", name)
+    assert PlanNames(LoggedApplication("app")).id_of(PlanDataset(path)) == ("file", name)
 
 
 def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:

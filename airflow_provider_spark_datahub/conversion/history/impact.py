@@ -64,7 +64,7 @@ class Write(NamedTuple):
         return {_key(version) for version in self.use.versions if version != UNKNOWN_VERSION}
 
 
-class ReachedInstance(msgspec.Struct, frozen=True):
+class _ReachedInstance(msgspec.Struct, frozen=True):
     """Task instance that a write reached.
 
     :param inferred: no version proves it.
@@ -97,7 +97,7 @@ class Impact(msgspec.Struct, frozen=True):
     :param unreached: read only what the write did not reach.
     """
 
-    reached: tuple[ReachedInstance, ...]
+    reached: tuple[_ReachedInstance, ...]
     others: int
     other_columns: int
     unreached: int
@@ -261,7 +261,7 @@ class Records:
         others, other_columns = rest & spread.others, rest & spread.other_columns - spread.others
         return Impact(
             tuple(
-                ReachedInstance(*instance, place.logical_ms, place.how < _EXACT, place.how[1])
+                _ReachedInstance(*instance, place.logical_ms, place.how < _EXACT, place.how[1])
                 for instance, place in sorted(reached, key=lambda item: (item[1].start_ms, item[0]))
             ),
             len(others),

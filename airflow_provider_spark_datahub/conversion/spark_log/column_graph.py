@@ -14,11 +14,11 @@ from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
 
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     ATTRIBUTE,
     SUBQUERY,
     Node,
+    PlanDataset,
     closing_bracket,
     id_of,
     split_items,

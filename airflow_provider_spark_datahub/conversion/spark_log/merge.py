@@ -44,17 +44,17 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     PlanColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
     MERGE,
+    MERGE_ROWS,
     PlanDatasets,
     queries_with_parts,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
-from airflow_provider_spark_datahub.conversion.spark_log.plans import MERGE_ROWS
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
-from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents, reads_of, replaced_by
+from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
 
 # Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
 # read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
@@ -70,7 +70,7 @@ _SHOWS_MORE = re.compile(rf"{MERGE}|{MERGE_ROWS}|{SPLITS.pattern}")
 _REASON = "it wrote data, but OpenLineage sent no event for it"
 
 
-class MergedLogs(NamedTuple):
+class _MergedLogs(NamedTuple):
     """Applications with the queries that only their logs show, and without writes that never happened.
 
     :param lost: executions that wrote data, and that OpenLineage did not report.
@@ -89,7 +89,7 @@ def merge_logs(
     settings: LineageSettings,
     *,
     final: bool = True,
-) -> MergedLogs:
+) -> _MergedLogs:
     """Merge the queries of applications' logs into those that their events report.
 
     :param symlinks: tables behind paths, by the events.
@@ -116,7 +116,7 @@ def merge_logs(
         merged.append(_Merge(known, log, lost, own, settings).merged())
         of_logs |= own.by_dataset
     all_lost = [execution for lost in losses.values() for execution in lost]
-    return MergedLogs(merged, all_lost, {**of_logs, **symlinks})
+    return _MergedLogs(merged, all_lost, {**of_logs, **symlinks})
 
 
 def _of_format(table: DatasetId, platform: str, settings: LineageSettings) -> DatasetId:
@@ -252,8 +252,8 @@ class _Merge:
 
     def _add_uses(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
         """Fill in versions and full overwrites that the events lack."""
-        reads = reads_of(parts, self._names)
-        replaced = {self._namer.urn(dataset) for dataset in replaced_by(parts, self._names)}
+        reads = self._events.reads(parts)
+        replaced = {self._namer.urn(dataset) for dataset in self._events.replaced(parts)}
         for run_id in matched if reads or replaced else ():
             run = self._by_id[run_id]
             inputs, outputs = dict(run.inputs), dict(run.outputs)

@@ -17,23 +17,15 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     Derivation,
     Sources,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
     MERGE,
-    PlanDataset,
-    PlanDatasets,
-    columns_of_files,
-    is_code,
-    reasons_of,
-    relation_of,
-    sinks_of,
-    sources_of,
-)
-from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     MERGE_ROWS,
     Node,
     Plan,
+    PlanDataset,
+    PlanDatasets,
     Tree,
     closing_bracket,
     id_of,
@@ -250,19 +242,19 @@ class _Visitor:
         if output and not node.children:
             self._read_datasets(node, output)
         if node.children or (output and not any(map(self._has_source, output))):
-            self.ends.update(dict.fromkeys(reasons_of(node)))
+            self.ends.update(dict.fromkeys(node.reasons_without_sources()))
         return output
 
     def _has_source(self, column: str) -> bool:
         return column in self.graph.sources or column in self.graph.known
 
     def _read_datasets(self, node: Node, output: list[str]) -> None:
-        relation = relation_of(node)
+        relation = node.relation()
         computed = _computed_by_database(node, output)
-        hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else columns_of_files(node)
+        hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
         if relation is not None:
             self.databases[f"the address of the database is hidden (JDBCRelation({relation.relation}))"] = None
-        for dataset in (*sources_of(node), *([relation] if relation else [])):
+        for dataset in (*node.sources(), *([relation] if relation else [])):
             for column in output:
                 name = self.graph.names.get(column, "")
                 if column in computed:
@@ -278,7 +270,7 @@ class _Visitor:
 
     def _unchanged(self, node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
         # Subqueries are drawn in front of the plan that holds them.
-        return inputs[-1] if inputs and not is_code(node) else None
+        return inputs[-1] if inputs and not node.is_code() else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         return node.ids(0) if node.lists else self._unchanged(node, inputs, listed)
@@ -412,7 +404,7 @@ class _Sinks:
             list(tree.rows)
             for tree in trees
             if not tree.is_subquery
-            and not any(True for node in tree.nodes.values() for _ in sinks_of(node))
+            and not any(True for node in tree.nodes.values() for _ in node.sinks())
             and any(map(self._graph.origins, tree.rows))
         ]
         return queries[0] if len(queries) == 1 else None
@@ -423,7 +415,7 @@ class _Sinks:
             output = tree.outputs.get(node.children[0]) if node.children else node.query()
             if output is None and _HIDES_ITS_QUERY.fullmatch(node.kind):
                 output = self._rows
-            for sink in sinks_of(node):
+            for sink in node.sinks():
                 yield sink, self._written_to(sink, node, output, tree)
 
     def _written_to(
@@ -501,7 +493,7 @@ def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
     """
     pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(node.body)}
     aggregates = pushed.get("Aggregates")
-    if not aggregates or relation_of(node) is not None:
+    if not aggregates or node.relation() is not None:
         return {}
     groups = pushed.get("GroupByExpressions", [])
     expressions = [*groups, *aggregates] if len(groups) + len(aggregates) == len(output) else [""] * len(output)

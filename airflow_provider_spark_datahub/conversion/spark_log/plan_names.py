@@ -32,16 +32,14 @@ from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Ru
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
     KAFKA,
+    Plan,
     PlanDataset,
     PlanDatasets,
-    columns_of_files,
     place_of,
-    sources_of,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _DATES = (
@@ -66,7 +64,7 @@ _CATALOG = "spark.sql.catalog."
 _SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
 
 
-class NamedDataset(NamedTuple):
+class _NamedDataset(NamedTuple):
     """OpenLineage's name of a dataset.
 
     :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name the dataset.
@@ -124,23 +122,23 @@ class PlanNames:
         is_metadata = table_and_selector(source.dataset.table, "")[1].lower() in METADATA_TABLES
         return ColumnId(dataset, source.column) if dataset is not None and not is_metadata else None
 
-    def of(self, named: PlanDataset) -> NamedDataset | None:
+    def of(self, named: PlanDataset) -> _NamedDataset | None:
         """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
         if named.topic:
-            return NamedDataset(dataset_id(KAFKA, named.topic))
+            return _NamedDataset(dataset_id(KAFKA, named.topic))
         if named.relation:
             return None
         path = location_of(named.path, self._default_fs) if named.path else None
         if path is not None and path in self._reported:
-            return NamedDataset(path)
+            return _NamedDataset(path)
         if not named.table:
-            return NamedDataset(dataset_of(named.path, self._default_fs)) if path is not None else None
+            return _NamedDataset(_dataset_of(named.path, self._default_fs)) if path is not None else None
         table = self._reported_table(named.table)
         if table is not None:
-            return NamedDataset(table)
+            return _NamedDataset(table)
         found = self._table(named)
         # Events know better which table is at a place.
-        return NamedDataset(found.id) if found is not None and found.id in self._reported else found
+        return _NamedDataset(found.id) if found is not None and found.id in self._reported else found
 
     def _reported_table(self, table: str) -> DatasetId | None:
         """Return the table that events name so, with or without the catalogue in front of it."""
@@ -155,7 +153,7 @@ class PlanNames:
 
     # -- names by the rules of OpenLineage
 
-    def _table(self, named: PlanDataset) -> NamedDataset | None:
+    def _table(self, named: PlanDataset) -> _NamedDataset | None:
         table = self._with_catalog(named)
         catalog, _, rest = table.partition(".")
         if "." not in rest:
@@ -166,7 +164,7 @@ class PlanNames:
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
             host = f"postgres://{database['host'].lower()}" if database is not None else ""
-            return NamedDataset(dataset_id(host, f"{database['name']}.{rest}")) if database is not None else None
+            return _NamedDataset(dataset_id(host, f"{database['name']}.{rest}")) if database is not None else None
         warehouse = settings[".warehouse"].rstrip("/")
         if not warehouse or settings[".type"] not in ("", "hadoop"):
             return None
@@ -186,7 +184,7 @@ class PlanNames:
         is_session = named.table.count(".") != 1 or catalogs == ["spark_catalog"] or len(catalogs) != 1
         return named.table if is_session else f"{catalogs[0]}.{named.table}"
 
-    def _session_table(self, named: PlanDataset) -> NamedDataset | None:
+    def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
         path = locations.get(named.table) or _table_path(named.path)
         if not path and warehouse:
@@ -199,11 +197,11 @@ class PlanNames:
             framework = "iceberg"
         warehouse = _warehouse_of(named.table, path)
         if not (self._metastore or warehouse):
-            return NamedDataset(location)
+            return _NamedDataset(location)
         if self._platforms and location not in self._reported and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
-            return NamedDataset(location, table=dataset_id(platform, named.table)) if not others else None
+            return _NamedDataset(location, table=dataset_id(platform, named.table)) if not others else None
         catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
         return _described(location, catalog, named.table, framework)
 
@@ -229,9 +227,9 @@ class PlanNames:
         return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
 
 
-def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> NamedDataset:
+def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> _NamedDataset:
     facets = {"symlinks": {"identifiers": [{"namespace": catalog, "name": table, "type": "TABLE"}]}}
-    return NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
+    return _NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
 
 
 def delta_tables(logged: LoggedApplication) -> set[DatasetId | str]:
@@ -312,10 +310,10 @@ class FilesOfRdds:
         found: dict[DatasetId, dict[DatasetId, None]] = {}
         for path in (path for listed in paths for path in _BETWEEN_PATHS.split(listed)):
             if _PATTERN.search(path):
-                reported, dataset = dataset_of(path, self._default_fs), self._around_pattern(path)
+                reported, dataset = _dataset_of(path, self._default_fs), self._around_pattern(path)
             else:
-                reported = dataset_of(path.rstrip("/").rpartition("/")[0], self._default_fs)
-                dataset = dataset_of(path, self._default_fs)
+                reported = _dataset_of(path.rstrip("/").rpartition("/")[0], self._default_fs)
+                dataset = _dataset_of(path, self._default_fs)
             found.setdefault(reported, {})[dataset] = None
         return {
             reported: datasets
@@ -328,7 +326,7 @@ class FilesOfRdds:
         """Return the folder around the files of a pattern: ``/logs`` of ``/logs/2026/*/*.log``."""
         whole = location_of(path.rpartition("/")[0] + "/", self._default_fs)
         # Any folder may be a month or a day.
-        cut = dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), self._default_fs).name.count("/")
+        cut = _dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), self._default_fs).name.count("/")
         folders = takewhile(lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1])
         return whole._replace(name="/".join(folders) or "/")
 
@@ -336,8 +334,8 @@ class FilesOfRdds:
 def change_feeds(logged: LoggedApplication) -> set[DatasetId]:
     """Return the Delta tables whose changes an application reads."""
     plans = [execution.plan for execution in logged.executions.values() if "_change_type" in execution.plan]
-    scans = (node for plan in plans for node in Plan.of(plan).nodes if columns_of_files(node) == CHANGE_COLUMNS)
-    return {dataset_of(one.path, logged.default_fs) for node in scans for one in sources_of(node) if one.path}
+    scans = (node for plan in plans for node in Plan.of(plan).nodes if node.columns_beside_files() == CHANGE_COLUMNS)
+    return {_dataset_of(one.path, logged.default_fs) for node in scans for one in node.sources() if one.path}
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:
@@ -358,7 +356,7 @@ def location_of(path: str, default_fs: str) -> DatasetId:
     return dataset_id(f"{scheme}://{host}" if host else scheme, _trimmed(slash + below))
 
 
-def dataset_of(path: str, default_fs: str) -> DatasetId:
+def _dataset_of(path: str, default_fs: str) -> DatasetId:
     """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
 
     The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).

@@ -1,17 +1,19 @@
-"""The text of physical plans, as Spark's event log holds it, parsed into trees of nodes.
+"""The text of physical plans, as Spark's event log holds it: trees of nodes, and what each reads, writes and changes.
 
 Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a description of each node.
-
-Tests: ``tests/conversion/test_plan_datasets.py``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from airflow_provider_spark_datahub.conversion.datasets import have_own_names
+from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
 # A node: "(1) Scan csv", then its lines. An empty line ends it.
 _NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
@@ -37,6 +39,133 @@ _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
 _KEEP = "keep("
 _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
+
+# -- files and tables in nodes
+
+_FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
+_LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
+_TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")
+# The origin of a cached relation is on one line, which Spark abbreviates if it is long.
+_CACHED_SCAN = re.compile(
+    r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
+)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
+_TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
+# What Spark knows of the file behind a row (``_metadata.file_path``): a scan gives it, but the files do not have it.
+_FILE_METADATA = frozenset(
+    {"file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time"}
+)
+_READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
+_MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
+_FILE = re.compile(
+    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4"
+    r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)$",
+    re.IGNORECASE,
+)
+# Reads of Delta's transaction log are not reads of data.
+_DELTA_LOG = "/_delta_log"
+_TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
+
+_QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
+_PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
+_PLAIN_PATH = r"(?P<path>(?:[A-Za-z][A-Za-z0-9+.-]*:)?/[^,`\]]*)"
+_DELTA_TABLE = rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}"
+KAFKA = "kafka"
+"""Platform of topics: their names do not depend on the brokers."""
+JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+"""Spark's catalogue of the tables of a database."""
+CHECKPOINT = "heckpoint at "
+"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
+_CODE = re.compile(
+    r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
+    r"|TransformWithState\w*|\w+EvalPythonUDTF"
+)
+MERGE = "MergeIntoCommand"
+CLONE = "CloneTableCommand"
+"""Delta's clone of a table, in the arguments of a node."""
+# How the arguments of each writing node name its target; the first match counts.
+_SINKS = {
+    "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
+    **dict.fromkeys(
+        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,)]+)[,)]",)
+    ),
+    "CreateDataSourceTableAsSelectCommand": (_QUOTED,),
+    "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
+    "InsertIntoHiveTable": (_QUOTED,),
+    "SaveAsV1TableCommand": (_QUOTED,),
+    "SaveIntoDataSourceCommand": (
+        r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",
+        r"\S*\.KafkaSourceProvider@\S+, \[(?:[^\]]*, )?topic=(?P<topic>[^,\]]+)",
+        r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
+    ),
+    "MergeIntoCommand": (rf"{_QUOTED}, Delta\[version=\d+, {_PATH}\]", rf"Delta\[version=\d+, {_PATH}\]"),
+    "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
+    "DeleteCommand": (_QUOTED,),
+    **dict.fromkeys(
+        ("AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceData", "WriteDelta"),
+        (r"\bIcebergWrite\(table=(?P<table>[\w.]+),",),
+    ),
+    **dict.fromkeys(
+        (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
+        (
+            r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
+            rf"[\w.$]+\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
+        ),
+    ),
+    **dict.fromkeys(
+        ("AppendDataExecV1", "OverwriteByExpressionExecV1"),
+        (
+            rf"{_DELTA_TABLE},Some\(CatalogTable\(\n(?:.+\n)??Database: (?P<database>.+)\nTable: (?P<name>.+)\n",
+            _DELTA_TABLE,
+            r"^JDBCTable\((?P<in_database>[\w.]+),",
+        ),
+    ),
+    "LoadDataCommand": (_QUOTED,),
+    "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
+}
+# An overwrite of what has no partitions.
+_OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
+_OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
+_JDBC = "JDBCRelation("
+_WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
+# A scan of a Delta table's changes names its columns and its transaction log.
+_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
+_CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
+_LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
+_RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
+_DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
+_CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
+_CREATED = re.compile(_QUOTED)
+_SESSION_CATALOG = "spark_catalog."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDataset:
+    """A file or table that a plan names.
+
+    :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
+    :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
+    :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
+    :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
+    :param topic: a topic of Kafka.
+    """
+
+    path: str = ""
+    table: str = ""
+    catalog_class: str = field(default="", compare=False)
+    relation: str = ""
+    topic: str = ""
+
+
+class _TableChange(NamedTuple):
+    """A table of the session's catalogue that a node creates without data, drops or renames.
+
+    :param previous: its name before it was renamed.
+    """
+
+    kind: Literal["CREATE", "DROP", "RENAME"]
+    table: str
+    previous: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +236,125 @@ class Node:
         if relation is not None:
             return ids_of(relation["columns"].split(","))
         return next((ids for items in reversed(self.lists) if (ids := ids_of(items))), None)
+
+    # -- files and tables
+
+    def sources(self) -> Iterator[PlanDataset]:
+        """Yield the datasets that the node reads."""
+        head, body = self.head, self.body
+        table_scan = _TABLE_SCAN.fullmatch(head)
+        if table_scan is not None and "." in table_scan["table"]:
+            yield PlanDataset(table=_unquoted(table_scan["table"]))
+            return
+        changes = _CHANGES.match(head)
+        if changes is not None:
+            yield PlanDataset(changes["path"])
+        topics = _TOPICS.match(head)
+        if topics is not None:
+            yield from (PlanDataset(topic=topic) for topic in topics["topics"].split(", "))
+        file_scan, location = _FILE_SCAN.fullmatch(head), _LOCATION.search(body)
+        if file_scan is not None and location is not None:
+            yield from _paths(location["paths"], file_scan["table"])
+        loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
+        if loaded is not None:
+            yield PlanDataset(loaded["path"])
+        for cached in _CACHED_SCAN.finditer(body):
+            yield from _paths(cached["paths"], cached["table"])
+
+    def sinks(self) -> Iterator[PlanDataset]:
+        """Yield the dataset that the node writes, if it writes one and names it."""
+        # A table of Spark's catalogue is described in lines of their own.
+        arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
+        patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
+        found = next((found for pattern in patterns if (found := re.search(pattern, arguments))), None)
+        named = {name: value or "" for name, value in found.groupdict().items()} if found is not None else {}
+        path, table, catalog = named.get("path", ""), named.get("table", ""), named.get("catalog", "")
+        if named.get("database"):
+            table = f"{named['database']}.{named['name']}"
+        if named.get("in_database"):
+            table, catalog = named["in_database"], JDBC_CATALOG
+        if found is not None and "..." not in path:
+            yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
+
+    def relation(self) -> PlanDataset | None:
+        """Return what the node reads through JDBC."""
+        text = f"{self.head} {self.arguments}" if self.head.startswith(("Scan JDBC", "LogicalRelation")) else ""
+        begin = text.find(_JDBC) + len(_JDBC)
+        depth, query = 1, begin
+        for position in range(begin, len(text)) if _JDBC in text else ():
+            depth += {"(": 1, ")": -1}.get(text[position], 0)
+            if depth == 2 and text[position] == "(":
+                query = position
+            if depth == 0:
+                prepared, rest = text[begin:query], text[query:position].strip()
+                # Spark puts the option prepareQuery in front of the query.
+                is_with = _WITH.match(prepared) is not None
+                return PlanDataset(
+                    relation=f"({prepared}SELECT * FROM {rest}) q" if is_with else f"{prepared}{rest}".strip()
+                )
+        return None
+
+    def columns_beside_files(self) -> frozenset[str]:
+        """Return the names of columns that the node may give of the files it reads, without the files having them."""
+        if _CHANGES.match(self.head) or _CHANGED_FILES.search(self.body):
+            return CHANGE_COLUMNS
+        schema = _READ_SCHEMA.search(self.body)
+        if schema is None:
+            return frozenset()
+        return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
+
+    def unclear_paths(self) -> Iterator[str]:
+        """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
+        location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
+        if location is not None:
+            listed = location["paths"].split(", ")
+            more = _MORE_PATHS.fullmatch(listed[-1])
+            if _DELTA_LOG in listed[0]:
+                return
+            if more is not None:
+                yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
+            elif _are_files(listed):
+                yield f"files or folders, the first of {len(listed)} is {listed[0]}"
+
+    def is_code(self) -> bool:
+        """Return whether the job's own code makes the rows that the node gives."""
+        return _CODE.fullmatch(self.head) is not None
+
+    def reasons_without_sources(self) -> Iterator[str]:
+        """Yield why the node does not show where its rows come from."""
+        head = redact_text(self.head)
+        if self.is_code():
+            yield f"the job's own code makes the rows ({head})"
+        elif self.kind == "UnionLoop":
+            yield "the query is recursive (UnionLoop)"
+        elif head == "LocalTableScan":
+            yield "the driver held the rows (LocalTableScan)"
+        elif head == "Scan ExistingRDD" and CHECKPOINT in self.body:
+            yield "the rows are those of a checkpoint that the log does not show, or of one of several"
+        elif head == "Scan ExistingRDD" and " SQLExecutionRDD[" not in self.body:
+            yield "the rows are those of an RDD, or those that the driver held (Scan ExistingRDD)"
+        elif head.startswith(("Scan ", "BatchScan ")) and not head.startswith("Scan ExistingRDD"):
+            yield f"the source has no name of a dataset ({head})"
+
+    def replaces_all(self) -> bool:
+        """Return whether the node leaves nothing of what its target held: files, or a table that is replaced.
+
+        A table may have earlier versions, which others read. In Delta, options may name a part of it.
+        """
+        is_whole = self.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect")
+        if self.kind == "InsertIntoHadoopFsRelationCommand":
+            is_whole = _OVERWRITTEN.match(self.arguments) is not None
+        return is_whole and _OF_PART.search(self.arguments) is None
+
+    def change(self) -> _TableChange | None:
+        """Return the change of a table that the node makes, if it makes one."""
+        if self.head == "AlterTableRenameCommand" and (found := _RENAMED.fullmatch(self.arguments)):
+            return _TableChange("RENAME", _unquoted(found["new"]), _unquoted(found["old"]))
+        if self.head in _CREATE_TABLE and (found := _CREATED.match(self.arguments)):
+            return _TableChange("CREATE", _unquoted(found["table"]))
+        if self.head == "DropTable" and (found := _DROPPED.fullmatch(self.arguments)):
+            return _TableChange("DROP", _unquoted(found["table"]))
+        return None
 
 
 class Tree(NamedTuple):
@@ -212,3 +460,100 @@ def id_of(item: str) -> str:
     """Return the id of a column, such as ``12`` of ``amount#12``; empty if the item is not a column."""
     named = ATTRIBUTE.fullmatch(item)
     return named["id"] if named else ""
+
+
+# -- the files and tables of an execution
+
+
+class PlanDatasets(NamedTuple):
+    """The distinct datasets that an execution reads and writes, in the order of its plans."""
+
+    sources: tuple[PlanDataset, ...]
+    sinks: tuple[PlanDataset, ...]
+
+    @property
+    def all(self) -> tuple[PlanDataset, ...]:
+        """Sources and sinks."""
+        return (*self.sources, *self.sinks)
+
+    @classmethod
+    def of(cls, plans: Iterable[str]) -> PlanDatasets:
+        """Return the datasets that the plans of an execution and its parts name.
+
+        Names that Spark abbreviated, such as long lists and paths, are left out.
+
+        :param plans: texts of physical plans in Spark's "formatted" mode, as event logs hold them.
+        """
+        sources: dict[PlanDataset, None] = {}
+        sinks: dict[PlanDataset, None] = {}
+        is_clone, logs = False, dict[str, None]()
+        for node in (node for plan in plans for node in Plan.of(plan).nodes):
+            sources.update(dict.fromkeys(node.sources()))
+            sinks.update(dict.fromkeys(node.sinks()))
+            logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
+            is_clone = is_clone or CLONE in node.arguments
+        if is_clone:
+            # Delta reads the transaction logs of two tables for a clone: the source's and the clone's own.
+            cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
+            sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
+        return cls(tuple(sources), tuple(_joined(sinks)))
+
+
+def queries_with_parts(plan: str) -> Iterator[str]:
+    """Yield the queries that a database runs for Spark, and that name parts of themselves by WITH."""
+    for node in Plan.of(plan).nodes if _JDBC in plan else ():
+        relation = node.relation()
+        if relation is not None and _WITH.match(relation.relation):
+            yield relation.relation
+
+
+def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
+    entries = paths.split(", ")
+    listed = [path for path in entries if not path.startswith("...")]
+    if not table and _are_files(entries):
+        return
+    # A path that contains a comma looks like two paths.
+    if all(_URI.fullmatch(path) and "..." not in path for path in listed):
+        for path in listed:
+            if _DELTA_LOG not in path:
+                yield PlanDataset(path, _unquoted(table or ""))
+
+
+def _are_files(paths: list[str]) -> bool:
+    """Return whether several paths may be parts of one folder: then the folder is the dataset, not the files.
+
+    A plan does not show whether ``/in/a.csv`` is a file or a folder.
+    """
+    return len(paths) > 1 and any(map(_FILE.search, paths)) and not have_own_names(paths)
+
+
+def _unquoted(table: str) -> str:
+    return table.replace("`", "").removeprefix(_SESSION_CATALOG)
+
+
+def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
+    """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the inner the other."""
+    listed = list(sinks)
+    tables = {sink.table for sink in listed if sink.table}
+    paths = {sink.path for sink in listed if sink.path}
+    if not tables or all(sink.table for sink in listed if sink.path):
+        return listed
+    if len(tables) == len(paths) == 1:
+        return [PlanDataset(paths.pop(), tables.pop())]
+    places = {table: [path for path in paths if _is_place_of(table, path)] for table in tables}
+    in_warehouse = {table: found[0] for table, found in places.items() if len(found) == 1}
+    plain = [sink for sink in listed if not sink.table and sink.path not in in_warehouse.values()]
+    named = [replace(sink, path=in_warehouse.get(sink.table, "")) for sink in listed if sink.table]
+    # If a table has no path, it is not clear whether it has one of the others.
+    return list(dict.fromkeys([*named, *(plain if len(in_warehouse) == len(tables) else ())]))
+
+
+def _is_place_of(table: str, path: str) -> bool:
+    """Return whether a path may be where a warehouse puts a table."""
+    return bool(table.partition(".")[2]) and path.rstrip("/").endswith(place_of(table))
+
+
+def place_of(table: str) -> str:
+    """Return the end of the path where a warehouse puts a table of the session's catalogue."""
+    database, _, name = table.partition(".")
+    return f"/{name}" if database == "default" else f"/{database}.db/{name}"

@@ -37,8 +37,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     WrittenColumns,
     with_cloned,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 
 
 class ReportedColumns:

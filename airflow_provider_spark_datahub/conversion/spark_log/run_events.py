@@ -24,18 +24,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     WrittenColumns,
     with_cloned,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import (
-    PlanDataset,
-    PlanDatasets,
-    change_of,
-    relation_of,
-    replaces_all,
-    sinks_of,
-    sources_of,
-    unclear_paths,
-)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan, PlanDataset, PlanDatasets
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -77,7 +67,7 @@ def events_of_application(application: LoggedApplication) -> Iterator[dict[str, 
     log_events, columns = LogEvents(application, PlanNames(application)), PlanColumns()
     events = [*log_events.of_application()]
     for parts in application.root_executions():
-        plans = plans_of(parts)
+        plans = _plans_of(parts)
         # A micro-batch that names a sink ran a function of the job (foreachBatch).
         if not parts[0].query_run_id or PlanDatasets.of(part.plan for part in parts).sinks:
             events += log_events.of_execution(parts, columns.of(plans, parts[0].description))
@@ -85,7 +75,7 @@ def events_of_application(application: LoggedApplication) -> Iterator[dict[str, 
     yield from sorted(events, key=lambda event: str(event["eventTime"]))
 
 
-def plans_of(parts: Sequence[SqlExecution]) -> list[str]:
+def _plans_of(parts: Sequence[SqlExecution]) -> list[str]:
     """Return the plans of an execution that read data, none if it only creates a view.
 
     A function of ``foreachBatch`` may create a view of its rows before it writes them.
@@ -106,12 +96,12 @@ def unnamed_sources(application: LoggedApplication) -> list[str]:
         unnamed = (dataset for dataset in PlanDatasets.of(part.plan for part in parts).all if names.of(dataset) is None)
         found.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
         for node in (node for part in parts for node in Plan.of(part.plan).nodes):
-            relation, hidden = relation_of(node), _HIDDEN.search(f"{node.head} {node.arguments}")
+            relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
             if relation is not None:
                 found.add(f"JDBCRelation({short_statement(relation.relation)})")
-            elif hidden is not None and not any(sources_of(node)):
+            elif hidden is not None and not any(node.sources()):
                 found.add(hidden[0].strip())
-            found.update(unclear_paths(node))
+            found.update(node.unclear_paths())
     return sorted(map(redact_text, found - {""}))
 
 
@@ -156,19 +146,19 @@ class LogEvents:
     def of_execution(self, parts: Sequence[SqlExecution], columns: ExecutionColumns) -> Iterator[dict[str, Any]]:
         """Yield the beginning and the end of an execution, with what it read and wrote; nothing if it has no dataset.
 
-        :param columns: the columns of its plans, see :func:`plans_of`.
+        :param columns: the columns of its plans, without those that only create a view.
         """
-        root, plans = parts[0], plans_of(parts)
+        root, plans = parts[0], _plans_of(parts)
         inputs, outputs = self._inputs_and_outputs(plans, columns)
         inputs += self._inputs_of_rdds(paths_of_rdds(parts))
         changed = [*self._changed_tables(plans)]
         outputs += changed
-        reads = reads_of(parts, self._names)
+        reads = self.reads(parts)
         inputs = [one | {"inputFacets": facets} for one in inputs for facets in reads.get(DatasetId(*_key(one)), [{}])]
         if len(outputs) == 1:
-            outputs[0]["outputFacets"] = write_of(parts)
+            outputs[0]["outputFacets"] = _write_of(parts)
             is_table = "symlinks" in outputs[0]["facets"]
-            if not is_table and DatasetId(*_key(outputs[0])) in replaced_by(parts, self._names):
+            if not is_table and DatasetId(*_key(outputs[0])) in self.replaced(parts):
                 outputs[0]["outputFacets"][REPLACES] = {}
         if not inputs and not outputs:
             return
@@ -187,6 +177,31 @@ class LogEvents:
             facets["errorMessage"] = {"message": failure, "programmingLanguage": "JVM"}
         kind = "FAIL" if failure else "COMPLETE"
         yield self._event(kind, root.end_ms, run_id, name, "SQL_JOB", facets) | datasets
+
+    def reads(self, parts: Sequence[SqlExecution]) -> dict[DatasetId, list[JsonObject]]:
+        """Return the facets of each read by an execution, as OpenLineage's inputs would have them."""
+        versions, sizes = dict[DatasetId, dict[int, None]](), dict[DatasetId, list[int]]()
+        for part in parts:
+            for dataset, version in _versions(part):
+                if (found := self._names.id_of(dataset)) is not None:
+                    versions.setdefault(found, {})[version] = None
+            for node, counts in _counted(part):
+                for size in (counts[name] for name in _SIZES if name in counts):
+                    for found in filter(None, map(self._names.id_of, node.sources())):
+                        sizes.setdefault(found, []).append(size)
+        reads: dict[DatasetId, list[JsonObject]] = {}
+        for read in versions.keys() | sizes.keys():
+            listed: list[JsonObject] = [{"icebergScanReport": {"snapshotId": one}} for one in versions.get(read, ())]
+            counted: list[JsonObject] = [{"inputStatistics": {"size": size}} for size in sizes.get(read, ())]
+            reads[read] = [{**one, **other} for one, other in zip_longest(listed, counted, fillvalue=_NOTHING)]
+        return reads
+
+    def replaced(self, parts: Sequence[SqlExecution]) -> set[DatasetId]:
+        """Return the datasets that hold nothing but what an execution wrote, by its overwrites."""
+        plans = (part.plan for part in parts if not (part.is_dynamic or part.failure or part.end_ms is None))
+        nodes = (node for plan in plans for node in Plan.of(plan).nodes if node.replaces_all())
+        sinks = (sink for node in nodes for sink in node.sinks() if self._names.is_whole(sink))
+        return {found for found in map(self._names.id_of, sinks) if found is not None}
 
     def _inputs_and_outputs(
         self, plans: list[str], found: ExecutionColumns
@@ -218,7 +233,7 @@ class LogEvents:
 
     def _changed_tables(self, plans: list[str]) -> Iterator[dict[str, Any]]:
         """Yield the tables that were created empty, renamed or dropped, with OpenLineage's facet of the change."""
-        for change in (change_of(node) for plan in plans for node in Plan.of(plan).nodes):
+        for change in (node.change() for plan in plans for node in Plan.of(plan).nodes):
             table = self._dataset(PlanDataset(table=change.table)) if change is not None else None
             if change is None or table is None:
                 continue
@@ -287,26 +302,7 @@ def _key(dataset: dict[str, Any]) -> tuple[str, str]:
 # -- versions and amounts, by plans and the driver's metrics
 
 
-def reads_of(parts: Sequence[SqlExecution], names: PlanNames) -> dict[DatasetId, list[JsonObject]]:
-    """Return the facets of each read by an execution, as OpenLineage's inputs would have them."""
-    versions, sizes = dict[DatasetId, dict[int, None]](), dict[DatasetId, list[int]]()
-    for part in parts:
-        for dataset, version in _versions(part):
-            if (found := names.id_of(dataset)) is not None:
-                versions.setdefault(found, {})[version] = None
-        for node, counts in _counted(part):
-            for size in (counts[name] for name in _SIZES if name in counts):
-                for found in filter(None, map(names.id_of, sources_of(node))):
-                    sizes.setdefault(found, []).append(size)
-    reads: dict[DatasetId, list[JsonObject]] = {}
-    for read in versions.keys() | sizes.keys():
-        listed: list[JsonObject] = [{"icebergScanReport": {"snapshotId": one}} for one in versions.get(read, ())]
-        counted: list[JsonObject] = [{"inputStatistics": {"size": size}} for size in sizes.get(read, ())]
-        reads[read] = [{**one, **other} for one, other in zip_longest(listed, counted, fillvalue=_NOTHING)]
-    return reads
-
-
-def write_of(parts: Sequence[SqlExecution]) -> dict[str, Any]:
+def _write_of(parts: Sequence[SqlExecution]) -> dict[str, Any]:
     """Return the facets of what an execution wrote, as OpenLineage's output would have them."""
     facets, totals = dict[str, Any](), dict[str, int]()
     for _, counts in (counted for part in parts for counted in _counted(part)):
@@ -317,14 +313,6 @@ def write_of(parts: Sequence[SqlExecution]) -> dict[str, Any]:
         if counts.keys() >= {*_COMMIT.values()}:
             facets["icebergCommitReport"] = {"commitMetrics": {key: counts[name] for key, name in _COMMIT.items()}}
     return facets | ({"outputStatistics": totals} if totals else {})
-
-
-def replaced_by(parts: Sequence[SqlExecution], names: PlanNames) -> set[DatasetId]:
-    """Return the datasets that hold nothing but what an execution wrote, by its overwrites."""
-    plans = (part.plan for part in parts if not (part.is_dynamic or part.failure or part.end_ms is None))
-    nodes = (node for plan in plans for node in Plan.of(plan).nodes if replaces_all(node))
-    sinks = (sink for node in nodes for sink in sinks_of(node) if names.is_whole(sink))
-    return {found for found in map(names.id_of, sinks) if found is not None}
 
 
 def _versions(part: SqlExecution) -> Iterator[tuple[PlanDataset, int]]:

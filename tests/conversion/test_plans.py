@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_spark_datahub.conversion.spark_log.plan_datasets import PlanDataset, PlanDatasets, unclear_paths
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Node
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, PlanDataset, PlanDatasets
 from tests.cases import cases
 from tests.conversion.recordings import recorded
 
@@ -33,7 +32,7 @@ def recorded_plans(recording: str, root: int) -> PlanDatasets:
     return PlanDatasets.of(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
 
 
-@cases("plan_datasets")
+@cases("plans")
 def test_plans_of_real_executions_name_their_datasets(
     recording: str, root: int, sources: list[list[str]], sinks: list[list[str]]
 ) -> None:
@@ -55,13 +54,13 @@ def test_file_scans_name_their_paths() -> None:
     )
 
 
-@cases("plan_datasets")
+@cases("plans")
 def test_abbreviated_and_unclear_names_are_left_out(paths: str, known: list[str]) -> None:
     found = plan(node("Scan csv ", f"Location: InMemoryFileIndex [{paths}]"))
     assert [one.path for one in found.sources] == known
 
 
-@cases("plan_datasets")
+@cases("plans")
 def test_sinks_are_read_from_commands(command: str, arguments: str, sinks: list[list[str]]) -> None:
     assert plan(write(arguments, command)).sinks == datasets(sinks)
 
@@ -89,7 +88,7 @@ def test_a_path_of_two_tables_belongs_to_neither() -> None:
 def test_the_transaction_log_of_a_table_is_not_a_list_of_files() -> None:
     location = "Location: InMemoryFileIndex [file:/t/{}/0.json, ... 2 entries]"
     nodes = [Node(1, "Scan json", location.format(folder)) for folder in ("_delta_log", "rows")]
-    assert [list(unclear_paths(node))[:1] for node in nodes] == [
+    assert [list(node.unclear_paths())[:1] for node in nodes] == [
         [],
         ["2 more beside file:/t/rows/0.json (raise spark.sql.maxMetadataStringLength)"],
     ]
