@@ -57,7 +57,7 @@ class AirflowSite(msgspec.Struct, frozen=True):
     def flow_urn(self, dag_id: str) -> str:
         """Return the URN of a DAG's DataFlow."""
         flow_id = f"{self.platform_instance}.{dag_id}" if self.platform_instance else dag_id
-        return urns.dataflow_urn(_ORCHESTRATOR, flow_id, self.cluster)
+        return urns.FlowIdentity(_ORCHESTRATOR, flow_id, self.cluster).urn
 
     def job_urn(self, dag_id: str, task_id: str) -> str:
         """Return the URN of a task's DataJob."""

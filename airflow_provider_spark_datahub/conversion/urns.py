@@ -64,7 +64,7 @@ def schema_field_urn(dataset: str, field_path: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def dataflow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
+def _flow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
     """Return ``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``; shorten the longest parts if it is too long."""
     parts = [encode(part) for part in (orchestrator, flow_id, cluster)]
     while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
@@ -156,7 +156,7 @@ class FlowIdentity:
 
     def __post_init__(self) -> None:
         """Build the URN once, because half of a flow's aspects contain it."""
-        object.__setattr__(self, "urn", dataflow_urn(self.orchestrator, self.flow_id, self.cluster))
+        object.__setattr__(self, "urn", _flow_urn(self.orchestrator, self.flow_id, self.cluster))
 
     @staticmethod
     def of(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:

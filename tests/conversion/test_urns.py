@@ -116,7 +116,7 @@ def test_a_dataset_urn_may_have_an_instance(name: str, instance: str) -> None:
 @given(words, names, names, names)
 def test_flows_and_jobs_have_their_urns(orchestrator: str, flow_id: str, cluster: str, job_id: str) -> None:
     flow = DataFlowUrn(orchestrator, flow_id, cluster)
-    assert urns.dataflow_urn(orchestrator, flow_id, cluster) == flow.urn()
+    assert FlowIdentity(orchestrator, flow_id, cluster).urn == flow.urn()
     assert urns.datajob_urn(flow.urn(), job_id) == DataJobUrn(flow, job_id).urn()
 
 
@@ -175,7 +175,7 @@ long_texts = st.integers(1, 600).flatmap(lambda size: st.text(characters, min_si
 @given(words, long_texts, long_texts, long_texts)
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow: str, cluster: str, job: str) -> None:
-    flow_urn = urns.dataflow_urn(orchestrator, flow, cluster)
+    flow_urn = FlowIdentity(orchestrator, flow, cluster).urn
     for urn in (flow_urn, urns.datajob_urn(flow_urn, job), urns.dpi_urn(f"{job}.")):
         kind = urn.split(":")[2]
         proposal = {"entityType": kind, "entityUrn": urn, "changeType": "UPSERT", "aspectName": "status"}
@@ -183,7 +183,7 @@ def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow
 
 
 def test_two_long_names_with_the_same_beginning_are_two_jobs() -> None:
-    flow = urns.dataflow_urn("spark", "shop", "default")
+    flow = FlowIdentity("spark", "shop", "default").urn
     first, second = (urns.datajob_urn(flow, "x" * 600 + end) for end in "ab")
     assert first != second
     assert urns.datajob_urn(flow, "x" * 600 + "a") == first
@@ -191,7 +191,7 @@ def test_two_long_names_with_the_same_beginning_are_two_jobs() -> None:
 
 
 def test_a_name_that_just_fits_stays_as_it_is() -> None:
-    flow = urns.dataflow_urn("spark", "shop", "default")
+    flow = FlowIdentity("spark", "shop", "default").urn
     fits = "x" * (urns.MAX_URN_BYTES - len(urllib.parse.quote_plus(f"urn:li:dataJob:({flow},)")))
     assert urns.datajob_urn(flow, fits) == f"urn:li:dataJob:({flow},{fits})"
     assert urns.datajob_urn(flow, fits + "x") != f"urn:li:dataJob:({flow},{fits}x)"
