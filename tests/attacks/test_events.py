@@ -84,7 +84,7 @@ def test_a_killed_attempt_with_hostile_events_is_recovered(tmp_path: Path) -> No
 
 def test_an_event_whose_secrets_cannot_be_found_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which depth is too much for JSON's reader depends on how deep Python's stack already is."""
-    monkeypatch.setattr("airflow_provider_spark_datahub.conversion.events._decode_raw", too_deep_for_evil)
+    monkeypatch.setattr("airflow_provider_spark_datahub.conversion.events.decode_json", too_deep_for_evil)
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"evil": 1}\n{"good": 1}\n')
     content = packed_events(path, Deadline.after(60.0))
