@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, ResultFolder
 
 
-class BackfillIncompleteError(AirflowException):
-    """Failure of a backfill whose delivery is incomplete; the next attempt continues there."""
-
-
 class BackfillLineageOperator(SparkSubmitOperator):
     """Operator that converts an archive of OpenLineage events with Spark, and delivers the result.
 
@@ -93,7 +89,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
 
         :raises PlanError: if the folder belongs to another backfill, or cannot be reached.
         :raises SettingsError: if a setting of the converter is wrong.
-        :raises BackfillIncompleteError: if the delivery is incomplete.
+        :raises AirflowException: if the delivery is incomplete; the next attempt continues there.
         """
         from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, SUMMARY
 
@@ -111,7 +107,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
             delivered = self._deliver(folder, self.datahub_conn_id)
             self.log.info("%s", delivered.sentence)
             if delivered.complete < delivered.parts:
-                raise BackfillIncompleteError(f"{delivered.sentence}: {'; '.join(delivered.problems)}")
+                raise AirflowException(f"{delivered.sentence}: {'; '.join(delivered.problems)}")
             result |= {"delivered": delivered.delivered, "rejected": delivered.rejected}
         return result
 

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 
-class OutboxNotEmptyError(AirflowException):
-    """Failure of a task that left entries in the outbox (``fail_when_waiting``)."""
-
-
 class DeliverLineageOperator(BaseOperator):
     """Operator that drains the outbox: each entry through its own connection, oldest first.
 
@@ -58,7 +54,7 @@ class DeliverLineageOperator(BaseOperator):
         """Drain the outbox, and return the counts.
 
         :raises OutboxError: if the outbox cannot be opened.
-        :raises OutboxNotEmptyError: see ``fail_when_waiting``.
+        :raises AirflowException: if entries stay, see ``fail_when_waiting``.
         """
         from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter
 
@@ -80,5 +76,5 @@ class DeliverLineageOperator(BaseOperator):
         for problem in drained.problems:
             self.log.warning("%s", problem)
         if self.fail_when_waiting and drained.waiting:
-            raise OutboxNotEmptyError(f"{drained.sentence}: {'; '.join(drained.problems)}")
+            raise AirflowException(f"{drained.sentence}: {'; '.join(drained.problems)}")
         return drained.to_obj()
