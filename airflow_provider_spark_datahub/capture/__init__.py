@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .event_lines import (
         EVENT_FILE,
         EVENT_FOLDER,
-        UNREAD,
         BadLineError,
         CollectedEvents,
         CollectionReport,

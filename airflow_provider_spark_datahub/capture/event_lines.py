@@ -65,7 +65,7 @@ UNREAD = frozenset({Outcome.UNREADABLE, Outcome.UNAVAILABLE, Outcome.TIMED_OUT})
 """Outcomes after which there may be events that nobody has read."""
 
 
-class QuarantinedLine(msgspec.Struct, frozen=True):
+class _QuarantinedLine(msgspec.Struct, frozen=True):
     """Line that does not hold an event.
 
     :param offset: position of the line's first byte.
@@ -92,7 +92,7 @@ class CollectionReport(msgspec.Struct):
     blank: int = 0
     torn: int = 0
     bytes_read: int = 0
-    quarantined: list[QuarantinedLine] = []
+    quarantined: list[_QuarantinedLine] = []
     quarantined_count: int = 0
     outcome: Outcome = Outcome.MISSING
     detail: str = ""
@@ -101,11 +101,16 @@ class CollectionReport(msgspec.Struct):
         """Set the outcome."""
         self.outcome, self.detail = outcome, detail
 
-    def quarantine(self, line: QuarantinedLine) -> None:
+    def quarantine(self, source: str, line: int, offset: int, reason: str) -> None:
         """Count a bad line, and describe it unless too many are described already."""
         self.quarantined_count += 1
         if len(self.quarantined) < _MOST_DESCRIBED:
-            self.quarantined.append(line)
+            self.quarantined.append(_QuarantinedLine(source, line, offset, reason))
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether everything was read and used, so that the events are not needed any more."""
+        return self.outcome not in UNREAD and not self.quarantined_count
 
     @property
     def sentence(self) -> str:
@@ -431,7 +436,7 @@ class FileFollower(Follower[T]):
         return event
 
     def _quarantine(self, reason: str) -> None:
-        self.report.quarantine(QuarantinedLine(str(self._place), self._line + 1, self._offset, reason))
+        self.report.quarantine(str(self._place), self._line + 1, self._offset, reason)
 
 
 # -- all kinds of places

@@ -190,7 +190,7 @@ class _ObjectFollower(event_lines.Follower[T]):
     def _quarantine(self, name: str, reason: str) -> None:
         self._seen.add(name)
         self.report.lines += 1
-        self.report.quarantine(event_lines.QuarantinedLine(self._described(name), 1, 0, reason))
+        self.report.quarantine(self._described(name), 1, 0, reason)
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name

@@ -20,7 +20,6 @@ from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 from airflow_provider_spark_datahub.task.job_events import JobEvents
-from airflow_provider_spark_datahub.task.recovery import was_read_completely
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class EndedAttempt:
     def _deliver(self, collected: CollectionReport, proposals: list[Proposal]) -> bool:
         """Deliver the proposals, and return whether nobody needs the events any more."""
         delivery, job, report = self._lineage.delivery, self._lineage.job, self._lineage.report
-        is_removable = was_read_completely(collected)
+        is_removable = collected.is_whole
         if self._lineage.record is not None and not is_removable:
             delivery.record_end(replace(self._lineage.record, keep_events=True))
         delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER, UNREAD, CollectionReport
+from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER
 from airflow_provider_spark_datahub.conversion import Fingerprint, Use, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
@@ -114,7 +114,7 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
         return None
     conversion, proposals = lineage
     keep_history(entry.outbox, record.task_try, conversion.jobs, None if succeeded else "")
-    if record.keep_events or not was_read_completely(report):
+    if record.keep_events or not report.is_whole:
         entry = entry.update(redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()})
     log.debug("Recovered %s: %s", entry, counted(len(proposals), "proposal"))
     return entry.finish(proposals, spark_succeeded=succeeded)
@@ -149,11 +149,6 @@ def keep_history(
     except (OSError, ValueError) as error:
         log.debug("The history of %s cannot be used: %s", attempt.key, error)
         return []
-
-
-def was_read_completely(report: CollectionReport) -> bool:
-    """Return whether everything in an event file was read, so that the file is not needed any more."""
-    return report.outcome not in UNREAD and not report.quarantined_count
 
 
 def event_bytes(entry: Entry) -> int:
