@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, JobLineage, convert_events
+from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending, convert_events
 from tests.conversion.builders import (
     APP,
     CORPUS,
@@ -60,43 +60,23 @@ all_cases = pytest.mark.parametrize("case", TRUTH)
 all_recordings = pytest.mark.parametrize("recording", RECORDINGS)
 
 
-def exit_ending(truth: Json) -> Ending:
-    return Ending(succeeded=truth["result"] == "SUCCESS")
-
-
-@pytest.fixture(params=["exit code known", "events alone"])
-def knows_exit(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "exit code known")
-
-
-@pytest.fixture
-def converted(case: str, knows_exit: bool) -> list[JobLineage]:
-    return jobs(corpus_events(case), exit_ending(TRUTH[case]) if knows_exit else None)
-
-
 @all_cases
-def test_edges_are_what_the_job_read_and_wrote(case: str, converted: list[JobLineage]) -> None:
-    truth, got = TRUTH[case], edges(converted)
-    either, missing = expected_edges(truth, "either_"), expected_edges(truth) - got
+@pytest.mark.parametrize("knows_exit", [True, False], ids=["exit code known", "events alone"])
+def test_edges_columns_and_result_are_those_of_the_job(case: str, knows_exit: bool) -> None:
+    truth = TRUTH[case]
+    found = jobs(corpus_events(case), Ending(succeeded=truth["result"] == "SUCCESS") if knows_exit else None)
+    got, either = edges(found), expected_edges(truth, "either_")
+    missing = expected_edges(truth) - got
     if truth.get("min_outputs"):
         # Which of its writes a killed job reported is luck.
         missing = {edge for edge in missing if edge[0] == "inputs"}
         assert len([edge for edge in got if edge[0] == "outputs"]) >= truth["min_outputs"]
     assert got - expected_edges(truth) - either == set()
     assert missing - either == set()
-
-
-@all_cases
-def test_result_is_how_the_job_ended(case: str, converted: list[JobLineage], knows_exit: bool) -> None:
-    truth = TRUTH[case]
+    assert expected_columns(truth) <= column_pairs(found)
     allowed = [truth["result"], *([] if knows_exit else truth.get("either_result", []))]
-    assert len(converted) == truth.get("applications", 1)
-    assert all(job.run.result is not None and job.run.result.type in allowed for job in converted)
-
-
-@all_cases
-def test_columns_are_those_of_the_truth(case: str, converted: list[JobLineage]) -> None:
-    assert expected_columns(TRUTH[case]) <= column_pairs(converted)
+    assert len(found) == truth.get("applications", 1)
+    assert all(job.run.result is not None and job.run.result.type in allowed for job in found)
 
 
 @pytest.mark.slow

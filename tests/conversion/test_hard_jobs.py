@@ -64,9 +64,7 @@ def found_edges(conversion: Conversion) -> dict[str, set[Any]]:
     }
 
 
-def converted(
-    recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: bool | str
-) -> Conversion:
+def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: Any) -> Conversion:
     converter = Converter(settings(**options))
     for line in recorded("events", recording):
         assert converter.add(line) is None
@@ -84,8 +82,8 @@ def log_events(recording: str) -> Iterator[Json]:
         yield event
 
 
-def from_log(recording: str) -> Conversion:
-    converter = Converter(settings())
+def from_log(recording: str, **options: Any) -> Conversion:
+    converter = Converter(settings(**options))
     for event in log_events(recording):
         converter.add_log_event(event)
     return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
@@ -114,6 +112,13 @@ def test_every_edge_is_true_and_only_known_ones_are_missing(recording: str, with
         assert true - either - edges == missing, f"missing {kind}"
     for job in conversion.jobs:
         assert [wrong for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+    # Each output without any direct column lineage is named.
+    gaps = conversion.diagnostics.gaps
+    known = {target for _, _, target, _ in direct_columns(conversion)}
+    for target in {target for _, _, target, _ in listed(recording, "not_found", "columns")} - known:
+        named = any(f"no column lineage of {target}" in gap or f"no input of {target}" in gap for gap in gaps)
+        is_stream = any("streaming queries" in gap for gap in gaps)
+        assert named or is_stream or target not in conversion.outputs, target
 
 
 @pytest.mark.slow
@@ -140,16 +145,10 @@ def test_the_log_alone_finds_every_edge(recording: str) -> None:
 )
 def test_the_log_alone_has_the_platforms_of_the_events(recording: str) -> None:
     # OpenLineage's facets `catalog` and `storage` name Iceberg and Delta; plans show their catalogues, logs, providers.
-    platforms = {"iceberg": "iceberg", "delta": "delta-lake"}
-    seen = Converter(settings(catalog_platforms=platforms))
-    for line in recorded("events", recording):
-        seen.add(line)
-    logged = Converter(settings(catalog_platforms=platforms))
-    for event in log_events(recording):
-        logged.add_log_event(event)
+    options: Any = {"catalog_platforms": {"iceberg": "iceberg", "delta": "delta-lake"}}
     of_events, of_log = (
         {urn.partition(",")[2]: urn for urn in (*found.inputs, *found.outputs)}
-        for found in (one.finish(Ending(succeeded=True)) for one in (seen, logged))
+        for found in (converted(recording, **options), from_log(recording, **options))
     )
     both = of_events.keys() & of_log.keys()
     assert {of_log[name] for name in both} == {of_events[name] for name in both}
@@ -201,19 +200,6 @@ def test_the_report_names_what_the_log_does_not_show() -> None:
     assert message.endswith(": JDBCRelation(public.plain)")
     [message] = from_log("writers-4.3.0").diagnostics.unreported_messages()
     assert message.endswith(": the target of saveAsTextFile (an RDD)")
-
-
-@pytest.mark.parametrize("with_log", [False, True])
-@pytest.mark.parametrize("recording", [name for name in RECORDINGS if listed(name, "not_found", "columns")])
-def test_the_report_names_what_is_missing(recording: str, with_log: bool) -> None:
-    # Each output without any direct column lineage is named.
-    conversion = converted(recording, with_log=with_log)
-    gaps = conversion.diagnostics.gaps
-    known = {target for _, _, target, _ in direct_columns(conversion)}
-    for target in {target for _, _, target, _ in listed(recording, "not_found", "columns")} - known:
-        named = any(f"no column lineage of {target}" in gap or f"no input of {target}" in gap for gap in gaps)
-        is_stream = any("streaming queries" in gap for gap in gaps)
-        assert named or is_stream or target not in conversion.outputs, target
 
 
 def test_gaps_have_the_reason_that_a_plan_shows() -> None:
