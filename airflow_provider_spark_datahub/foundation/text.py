@@ -26,7 +26,7 @@ KINDS_OF_KEYS = (
 """Words before ``key`` that make it a secret, unlike a primary key."""
 SECRET_WORDS = (
     *("secret", "passw", "passphrase", "pwd", "token", "credential", "authorization", "jaas", "signature"),
-    *("azure.sas", "azure_sas", "user.info", "key.pem"),
+    *("azure.sas", "azure_sas", "user.info", "key.pem", "oauthbearer.config"),
 )
 """Other words in names of secrets: those of Spark's default of ``spark.redaction.regex``, and more."""
 SECRET_NAME = re.compile(

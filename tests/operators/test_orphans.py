@@ -71,7 +71,9 @@ def test_the_first_attempt_looks_for_no_orphans(spark: tries.FakeSpark, monkeypa
 @pytest.mark.slow
 def test_only_a_spark_with_an_event_log_of_the_jobs_own_is_an_orphan(tmp_path: Path) -> None:
     """Other jobs of this machine may write their logs into the same folder."""
-    logs, wait = str(tmp_path / "logs"), ["/bin/bash", "-c", "echo; read -t 600 <> <(:)", "spark-submit", "--conf"]
+    # The substitution is a process with the same arguments: it has ended when the line is printed.
+    waiting = "exec 3<> <(:); wait $!; echo; read -t 600 -u 3"
+    logs, wait = str(tmp_path / "logs"), ["/bin/bash", "-c", waiting, "spark-submit", "--conf"]
     job = SubmittedJob(LineageSettings(), tmp_path / "try1.ndjson", SparkEventLog(logs, is_own=False))
     record = UnfinishedAttempt.begun(TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1), job)
     with Popen([*wait, f"spark.eventLog.dir={logs}"], stdout=PIPE) as other:

@@ -207,11 +207,17 @@ def test_the_scheduler_never_sees_a_failure(dag_run: Any, caplog: pytest.LogCapt
 def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
     sinks: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    goes_on = threading.Event()
-    monkeypatch.setattr(dag_run_listener, "_deliver", lambda *_: goes_on.wait(timeout=30))
+    began, goes_on = threading.Event(), threading.Event()
+
+    def deliver(*_: object) -> None:
+        began.set()
+        goes_on.wait(timeout=300)
+
+    monkeypatch.setattr(dag_run_listener, "_deliver", deliver)
     monkeypatch.setattr(dag_run_listener, "_BACKLOG", 1)
     for number in range(4):
         dag_run_listener.on_dag_run_success(DagRun(dag=dag_to("one"), end_date=END, run_id=f"manual__{number}"), "")
+        assert began.wait(300), "the first is delivered before the second is queued"
     assert dag_run_listener._keeper().wait(300)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}

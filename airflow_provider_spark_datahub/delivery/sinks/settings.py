@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
-from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
+from airflow_provider_spark_datahub.foundation.text import SECRET_NAME, nearest, read_boolean
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,9 +116,6 @@ def _give(settings: dict[str, Any], name: str, value: object, place: str) -> Non
         settings[name] = value
 
 
-_SECRET = re.compile(
-    r"password|secret|token|api_?key|credential|authorization|user\.info|jaas|\.pem$|oauthbearer\.config", re.IGNORECASE
-)
 _HEADERS = "extra_headers"
 """Their names are the user's own."""
 _CREDENTIALS = re.compile(r"[\s:]+")
@@ -143,7 +140,7 @@ def mask_secrets(text: str, settings: object) -> str:
 def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _secrets(inner, is_secret=is_secret or name == _HEADERS or bool(_SECRET.search(str(name))))
+            yield from _secrets(inner, is_secret=is_secret or name == _HEADERS or bool(SECRET_NAME.search(str(name))))
     elif isinstance(value, list):
         for inner in value:
             yield from _secrets(inner, is_secret=is_secret)
