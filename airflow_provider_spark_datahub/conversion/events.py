@@ -102,6 +102,11 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     output_facets: Facets = Facets()
     input_facets: Facets = Facets()
 
+    @property
+    def version(self) -> str:
+        """The version in its ``version`` facet; empty if there is none."""
+        return as_text(self.facets["version"].get("datasetVersion")) if "version" in self.facets else ""
+
 
 SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
 """The producer of events that are made from Spark's own event log."""

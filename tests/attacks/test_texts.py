@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.conversion.columns.sql import StatementError
 from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
 from airflow_provider_spark_datahub.conversion.spark_log import events_of_application
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import change_feeds
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.task.job_events import packed_events
@@ -168,7 +168,7 @@ def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     whole = f"== Physical Plan ==\n{plan}\n\n\n(1) Scan parquet \nOutput [1]: [a#1]\n{plan}\n\n"
     (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
     assert len(list(events_of_application(application))) >= 2
-    assert change_feeds(application) == set()
+    assert PlanNames(application).change_feeds() == set()
     assert len(Plan.of(whole).trees) <= 1
 
 

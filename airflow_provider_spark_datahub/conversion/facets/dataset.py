@@ -435,11 +435,6 @@ def _count(facet: JsonObject, key: str) -> int | None:
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
 
 
-def read_version(facets: Facets) -> str:
-    """Return the dataset's version in its ``version`` facet; empty if there is none."""
-    return as_text(facets["version"].get("datasetVersion")) if "version" in facets else ""
-
-
 def read_partitions(output_facets: Facets) -> tuple[str, ...]:
     """Return the written partitions, sorted: the producer's names of them, or ``year=2026/month=1``."""
     subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]

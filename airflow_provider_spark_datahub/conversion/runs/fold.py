@@ -37,7 +37,6 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     OutputStatistics,
     field_names,
     read_partitions,
-    read_version,
 )
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails
 from airflow_provider_spark_datahub.conversion.interruption import in_time
@@ -244,6 +243,18 @@ class RunState(msgspec.Struct, gc=False):
             and not (state.lifecycle in _OF_CATALOG and _is_of_catalog(self.plan_node))
         ]
 
+    @property
+    def moments(self) -> Iterator[tuple[str, int]]:
+        """When it began and ended, the start first, in ms since the epoch.
+
+        OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the
+        same millisecond.
+        """
+        if self.started and self.start_ms is not None:
+            yield "start", self.start_ms
+        if self.ended and self.end_ms is not None:
+            yield "end", self.end_ms
+
     def is_known_until(self, log_ms: int | None) -> bool:
         """Return whether Spark's event log is read up to the latest event of the run.
 
@@ -441,7 +452,7 @@ class Fold:
         is_complete = event.type == "COMPLETE"
         for dataset in in_time(event.inputs):
             state = self._add_dataset(run.inputs, dataset, index)
-            state.version = state.version or read_version(dataset.facets)
+            state.version = state.version or dataset.version
             if is_complete:
                 state.add_reads(*dataset.input_facets.once(_reads))
         for dataset in in_time(event.outputs):
@@ -453,7 +464,7 @@ class Fold:
             statistics = written.once(OutputStatistics.read)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
             # The other events name the version before the write.
-            state.version = (read_version(dataset.facets) if is_complete else "") or state.version
+            state.version = (dataset.version if is_complete else "") or state.version
             state.replaces = state.replaces or written.once(_replaces)
 
     def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:

@@ -145,22 +145,10 @@ class SqlExecution:
         """Return when it began and ended."""
         return {("start", self.start_ms), *([("end", self.end_ms)] if self.end_ms is not None else [])}
 
-
-def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
-    """Return the paths of files whose rows an execution and its parts read through RDDs."""
-    return {path: None for part in parts for path in part.rdd_paths}
-
-
-def moments_of(run: RunState) -> Iterator[Moment]:
-    """Yield when a run began and ended, the start first.
-
-    OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the same
-    millisecond.
-    """
-    if run.started and run.start_ms is not None:
-        yield "start", run.start_ms
-    if run.ended and run.end_ms is not None:
-        yield "end", run.end_ms
+    @staticmethod
+    def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
+        """Return the paths of files whose rows an execution and its parts read through RDDs."""
+        return {path: None for part in parts for path in part.rdd_paths}
 
 
 @dataclass(slots=True)
@@ -242,7 +230,7 @@ class LoggedApplication:
 
         A CREATE TABLE AS SELECT is an execution around another, and events may report either.
         """
-        moments = {moment for run in runs for moment in moments_of(run)}
+        moments = {moment for run in runs for moment in run.moments}
         executions = self.executions.values()
         roots = {execution.root_id for execution in executions if not moments.isdisjoint(execution.moments)}
         return {execution.id for execution in executions if execution.root_id in roots}

@@ -35,8 +35,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     Moment,
     SqlExecution,
-    moments_of,
-    paths_of_rdds,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     NO_COLUMNS,
@@ -44,14 +42,14 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     PlanColumns,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames, change_feeds, delta_tables
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
     MERGE,
     MERGE_ROWS,
+    Plan,
     PlanDatasets,
-    queries_with_parts,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
 from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
@@ -99,7 +97,7 @@ def merge_logs(
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
     merged, of_logs = [], dict[DatasetId, DatasetId]()
     if delta := settings.catalog_platforms.get("delta"):
-        shown = {table for log in logs for table in delta_tables(log)}
+        shown = {table for log in logs for table in PlanNames(log).delta_tables}
         symlinks = {
             each: _of_format(table, delta, settings) if each in shown else table for each, table in symlinks.items()
         }
@@ -110,7 +108,7 @@ def merge_logs(
             continue
         lost = losses.get(id(log))
         known = with_effects(application, *log.effects(application.runs))
-        known = known.without_columns_of_changes(change_feeds(log))
+        known = known.without_columns_of_changes(PlanNames(log).change_feeds())
         # What one log shows does not change the names in another.
         own = Symlinks(dict(symlinks))
         merged.append(_Merge(known, log, lost, own, settings).merged())
@@ -193,7 +191,7 @@ class _Merge:
             if matched:
                 self._complete(matched, parts)
                 for run_id in matched:
-                    read.setdefault(run_id, {}).update(paths_of_rdds(parts))
+                    read.setdefault(run_id, {}).update(SqlExecution.paths_of_rdds(parts))
             elif self._reported.isdisjoint(part.id for part in parts):
                 self._add_unreported(parts)
                 recovered += len(self._added) - before
@@ -215,7 +213,7 @@ class _Merge:
             for found in map(self._names.id_of, datasets):
                 if found is not None:
                     known.setdefault(found, (parts[0].id, parts[0].description))
-        for read in self._events.files.datasets(paths_of_rdds(parts)):
+        for read in self._events.files.datasets(SqlExecution.paths_of_rdds(parts)):
             planned.inputs.setdefault(read, (parts[0].id, parts[0].description))
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
@@ -232,7 +230,7 @@ class _Merge:
     def _complete(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
         """Add the columns, and the outputs, that a reported execution has in its plans only."""
         self._add_uses(matched, parts)
-        relations = [relation for part in parts for relation in queries_with_parts(part.plan)]
+        relations = [relation for part in parts for relation in Plan.queries_with_parts(part.plan)]
         for run_id in matched if relations else ():
             self._by_id[run_id] = self._columns.with_tables(self._by_id[run_id], relations)
         # Drop column lineage from columns that their table lacks: databases compute some columns.
@@ -379,7 +377,7 @@ def _in_time(runs: Sequence[RunState], added: Iterable[RunState]) -> tuple[RunSt
 def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
     found: dict[Moment, set[str]] = {}
     for run in runs:
-        for moment in moments_of(run) if run.is_query and not run.failure and not run.refused else ():
+        for moment in run.moments if run.is_query and not run.failure and not run.refused else ():
             found.setdefault(moment, set()).add(run.run_id)
     return found
 

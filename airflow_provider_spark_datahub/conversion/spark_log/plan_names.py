@@ -192,7 +192,7 @@ class PlanNames:
         if not path:
             return None
         location = location_of(path, self._default_fs)
-        framework = "delta" if not self._delta_tables.isdisjoint((location, named.table)) else ""
+        framework = "delta" if not self.delta_tables.isdisjoint((location, named.table)) else ""
         if named.catalog_class.startswith(_ICEBERG_CATALOGS):
             framework = "iceberg"
         warehouse = _warehouse_of(named.table, path)
@@ -219,8 +219,19 @@ class PlanNames:
         return warehouse, locations
 
     @cached_property
-    def _delta_tables(self) -> set[DatasetId | str]:
-        return delta_tables(self._logged)
+    def delta_tables(self) -> set[DatasetId | str]:
+        """Locations of the Delta tables that the plans show, and names of those that they create."""
+        plans = [execution.plan for execution in self._logged.executions.values() if "elta" in execution.plan]
+        paths = {location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)}
+        return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
+
+    def change_feeds(self) -> set[DatasetId]:
+        """Return the Delta tables whose changes the application reads."""
+        plans = [execution.plan for execution in self._logged.executions.values() if "_change_type" in execution.plan]
+        scans = (
+            node for plan in plans for node in Plan.of(plan).nodes if node.columns_beside_files() == CHANGE_COLUMNS
+        )
+        return {_dataset_of(one.path, self._default_fs) for node in scans for one in node.sources() if one.path}
 
     def _uri(self, warehouse: str) -> str:
         dataset = location_of(warehouse, self._default_fs)
@@ -230,13 +241,6 @@ class PlanNames:
 def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> _NamedDataset:
     facets = {"symlinks": {"identifiers": [{"namespace": catalog, "name": table, "type": "TABLE"}]}}
     return _NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
-
-
-def delta_tables(logged: LoggedApplication) -> set[DatasetId | str]:
-    """Return the locations of the Delta tables that plans show, and the names of those that they create."""
-    plans = [execution.plan for execution in logged.executions.values() if "elta" in execution.plan]
-    paths = {location_of(path, logged.default_fs) for plan in plans for path in _delta_paths(plan)}
-    return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
 
 
 def _delta_paths(plan: str) -> Iterator[str]:
@@ -329,13 +333,6 @@ class FilesOfRdds:
         cut = _dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), self._default_fs).name.count("/")
         folders = takewhile(lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1])
         return whole._replace(name="/".join(folders) or "/")
-
-
-def change_feeds(logged: LoggedApplication) -> set[DatasetId]:
-    """Return the Delta tables whose changes an application reads."""
-    plans = [execution.plan for execution in logged.executions.values() if "_change_type" in execution.plan]
-    scans = (node for plan in plans for node in Plan.of(plan).nodes if node.columns_beside_files() == CHANGE_COLUMNS)
-    return {_dataset_of(one.path, logged.default_fs) for node in scans for one in node.sources() if one.path}
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:

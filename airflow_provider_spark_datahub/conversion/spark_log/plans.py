@@ -383,6 +383,14 @@ class Plan(NamedTuple):
         """Return the plan of a text."""
         return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed(text)
 
+    @classmethod
+    def queries_with_parts(cls, text: str) -> Iterator[str]:
+        """Yield the queries that a database runs for Spark, and that name parts of themselves by WITH."""
+        for node in cls.of(text).nodes if _JDBC in text else ():
+            relation = node.relation()
+            if relation is not None and _WITH.match(relation.relation):
+                yield relation.relation
+
 
 def _parsed(text: str) -> Plan:
     text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], text)
@@ -497,14 +505,6 @@ class PlanDatasets(NamedTuple):
             cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
             sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
         return cls(tuple(sources), tuple(_joined(sinks)))
-
-
-def queries_with_parts(plan: str) -> Iterator[str]:
-    """Yield the queries that a database runs for Spark, and that name parts of themselves by WITH."""
-    for node in Plan.of(plan).nodes if _JDBC in plan else ():
-        relation = node.relation()
-        if relation is not None and _WITH.match(relation.relation):
-            yield relation.relation
 
 
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:

@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.conversion.runs.fold import REPLACES
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     SqlExecution,
-    paths_of_rdds,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
@@ -150,7 +149,7 @@ class LogEvents:
         """
         root, plans = parts[0], _plans_of(parts)
         inputs, outputs = self._inputs_and_outputs(plans, columns)
-        inputs += self._inputs_of_rdds(paths_of_rdds(parts))
+        inputs += self._inputs_of_rdds(SqlExecution.paths_of_rdds(parts))
         changed = [*self._changed_tables(plans)]
         outputs += changed
         reads = self.reads(parts)

@@ -47,7 +47,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
     Moment,
     StreamingQuery,
-    moments_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import PlanColumns
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import location_of
@@ -233,7 +232,7 @@ def _attribute(application: Application, logged: LoggedApplication, queries: Map
             continue
         # Spark names the job group of a query's jobs after the query's run. An execution without jobs has no group.
         group = run.job_property("jobGroup").lower()
-        candidates = next((by_moment[moment] for moment in moments_of(run) if moment in by_moment), set())
+        candidates = next((by_moment[moment] for moment in run.moments if moment in by_moment), set())
         owner = queries.get(group) or (queries.get(*candidates) if len(candidates) == 1 else None)
         (owner.runs if owner is not None else rest).append(run)
     _attribute_listings(rest, queries)
