@@ -112,7 +112,8 @@ def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServ
     assert not server.delivered.exists()
     browser.find("button[data-action]").click()
     eventually(lambda: "delivered" in browser.find("#attempts td .state").text)
-    assert server.delivered.read_text().count("dataJobInputOutput") == 1
+    (file,) = server.delivered.iterdir()
+    assert file.read_text().count("dataJobInputOutput") == 1
     assert "1 entry settled (1 proposal delivered" in browser.find("#outcome").text
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert browser.complaints() == []
