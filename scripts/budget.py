@@ -2,7 +2,7 @@
 
     make budget
 
-A feature that needs more room makes it first, or raises the figure in a commit of its own that says why.
+A feature that needs more room makes it first; no commit raises a figure.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> int:
         print(f"{name:28}{value:8,}{budget[name]:8,}{budget[name] - value:8,}")
     over = [name for name, value in size.items() if value > budget[name]]
     if over:
-        print(f"Over budget: {', '.join(over)}. Make room first, or raise the figure in a commit that says why.")
+        print(f"Over budget: {', '.join(over)}. Make room first: no commit raises a figure.")
     return 1 if over else 0
 
 
