@@ -134,7 +134,7 @@ def run_attempt(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
         conf=CONF,
         env_vars={"PGPASSWORD": secret("env")},
         lineage=SETTINGS,
-        lineage_timeout=60,  # more than a busy machine needs: what fails here fails at once
+        lineage_timeout=300,  # more than a busy machine needs: what fails here fails at once
         **arguments,
     )
     ti = TaskInstance(max_tries=1)
