@@ -27,11 +27,8 @@ from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from tests.cases import cases
 from tests.conversion.builders import (
     OTHER_QUERY,
-    QUERY,
     START_MS,
     Json,
-    column,
-    column_lineage,
     corpus_events,
     dataset,
     event,
@@ -267,30 +264,6 @@ def test_half_a_surrogate_pair_affects_at_most_its_event(as_text: bool) -> None:
     conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
     assert file_urns("/a")[0] in conversion.inputs
     assert "".join(proposal.to_json() for proposal in conversion.proposals(settings())).encode()
-
-
-# -- A conversion depends on its own events only
-
-
-def _copy(processing: str, number: int) -> bytes:
-    """Return the event of a query that read two files of a folder, as OpenLineage names them in column lineage."""
-    inputs = [column("/in/orders.csv", "a", "DIRECT:IDENTITY"), column("/in/refunds.csv", "a", "DIRECT:IDENTITY")]
-    output = file("/out", columnLineage=column_lineage({"a": inputs}))
-    one = event(run_id=f"{QUERY[:-2]}{number:02d}", inputs=[file("/in")], outputs=[output])
-    one["job"]["facets"]["jobType"]["processingType"] = processing
-    return json.dumps(one).encode()
-
-
-@pytest.mark.parametrize("options", [{}, {"coalesce_jobs": False}], ids=["coalesced", "single"])
-@pytest.mark.parametrize(
-    ("processing", "before", "inputs"),
-    [("STREAMING", "BATCH", ["/in"]), ("BATCH", "STREAMING", ["/in/orders.csv", "/in/refunds.csv"])],
-)
-def test_an_earlier_conversion_changes_nothing(processing: str, before: str, inputs: list[str], options: Json) -> None:
-    """A batch reads two files with names of their own, and a micro-batch reads two files of its folder (7.3)."""
-    for number in range(3):
-        convert_events([_copy(before, number)], settings(**options))
-    assert convert_events([_copy(processing, 9)], settings(**options)).inputs == file_urns(*inputs)
 
 
 # -- A real dbt below one Bash command: see ``tests/data/child_sparks``

@@ -1,0 +1,45 @@
+"""Ordinary jobs of a few lines, each with what all three captures find: default, the listener alone, the log alone."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_spark_datahub.conversion import Converter, Ending
+from tests.conversion.builders import Json, settings
+from tests.conversion.test_hard_jobs import direct_columns
+
+FOLDER = Path(__file__).parents[1] / "data" / "ordinary"
+TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
+
+
+def short(urn: str) -> str:
+    """Return ``a`` for the folder ``/lake/a``, and ``hive db.t`` for a table."""
+    return re.sub(r"urn:li:dataset:\(urn:li:dataPlatform:(?:file,/lake/)?(.*),PROD\)", r"\1", urn).replace(",", " ")
+
+
+def deviations(case: str, capture: tuple[str, ...]) -> Json:
+    """Return the datasets and direct columns that are false, and those that are missing."""
+    converter = Converter(settings())
+    for kind, add in (("events", converter.add), ("log", converter.add_log_event)):
+        lines = lzma.decompress((FOLDER / f"{case}.{kind}.ndjson.xz").read_bytes()) if kind in capture else b""
+        for line in lines.splitlines():
+            add(json.loads(line))
+    conversion = converter.finish(Ending(succeeded=True))
+    columns = [(short(source), field, short(target), to) for source, field, target, to in direct_columns(conversion)]
+    edges = {"inputs": map(short, conversion.inputs), "outputs": map(short, conversion.outputs), "columns": columns}
+    wrong: Json = {}
+    for kind, found in edges.items():
+        got, true = (set(map(json.dumps, each)) for each in (found, TRUTH[case][kind]))
+        wrong |= {f"false {kind}": got - true, f"missing {kind}": true - got}
+    return {kind: [json.loads(each) for each in sorted(those)] for kind, those in wrong.items() if those}
+
+
+@pytest.mark.parametrize("capture", [("events", "log"), ("events",), ("log",)], ids=" and ".join)
+@pytest.mark.parametrize("case", TRUTH)
+def test_only_the_known_deviations_are_left(case: str, capture: tuple[str, ...]) -> None:
+    assert deviations(case, capture) == TRUTH[case].get("known", {}).get(" and ".join(capture), {})
