@@ -12,9 +12,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -56,7 +58,7 @@ def convert(
     events: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="OpenLineage event files (JSON lines, also .gz and .zst); - or a pipe for standard input.",
+            help="OpenLineage event files (JSON, also .gz and .zst); - or a pipe for standard input.",
             show_default=False,
         ),
     ] = None,
@@ -226,13 +228,13 @@ class _EventConversion:
     def _add(self, conversion: Conversion) -> None:
         self.converted += conversion.events
         self.diagnostics.merge(conversion.diagnostics)
-        self.problems += conversion.diagnostics.messages(self._places)
-        self.notes += conversion.diagnostics.gaps
+        self.problems += conversion.diagnostics.problems(self._places)
+        self.notes += [*conversion.diagnostics.unseen(), *conversion.diagnostics.gaps]
 
 
 @dataclass(frozen=True, slots=True)
 class _InputFile:
-    """File of a command, or standard input: decompressed if it is compressed.
+    """File of a command, or standard input: decompressed if it is compressed, and with one JSON value a line.
 
     :param file: open file of a source that can be read only once: standard input, or the content of a file.
     """
@@ -243,7 +245,7 @@ class _InputFile:
     def open(self, mode: str, /) -> IO[Any]:  # noqa: ARG002 (the shape of a path)
         file: IO[bytes] = Path(self.name).open("rb") if self.file is None else self.file  # noqa: SIM115 (returned open)
         try:
-            return capture.decompressed(file)
+            return _in_lines(capture.decompressed(file))
         except OSError:
             file.close()
             raise
@@ -252,10 +254,47 @@ class _InputFile:
         return self.name
 
 
+_BETWEEN = re.compile(r"[\s,\[\]]*")
+_decode_from = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
+
+
+def _in_lines(stream: io.BufferedReader) -> IO[bytes]:
+    """Return JSON with one value a line: values of several lines, and of an array, are put on their first line."""
+    first, newline, _ = stream.peek().lstrip().partition(b"\n")
+    if not first.startswith(b"[") and not newline:
+        return stream
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(first), dict):
+            return stream
+    with stream:
+        content = stream.read()
+    with suppress(ValueError, RecursionError):
+        content = "".join(_values(content.decode())).encode()
+    return io.BytesIO(content)
+
+
+def _values(text: str) -> Iterator[str]:
+    """Yield the values of a text as lines, and what follows the first malformed one as one line.
+
+    :raises ValueError: if the very first value is malformed; RecursionError: if it is nested too deeply.
+    """
+    start, end = 0, 0
+    while end < len(text):
+        value, start = text[start:end], _BETWEEN.match(text, end).end()  # type: ignore[union-attr]
+        yield value.replace("\n", " ") + "\n" * max(bool(value), text.count("\n", end - len(value), start))
+        try:
+            end = _decode_from(text, start)[1] if start < len(text) else start
+        except (ValueError, RecursionError):
+            if not value:
+                raise
+            end = len(text)
+    yield text[start:end].replace("\n", " ")
+
+
 def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
     """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
 
-    :raises typer.Exit: if a file cannot be read; for wrong options if nothing is named.
+    :raises typer.Exit: for wrong options, if a file cannot be opened or nothing is named.
     """
     if not paths and not _is_redirected(sys.stdin.buffer):
         console.fail("Name a file, or pipe one to standard input.")
@@ -268,7 +307,7 @@ def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
             with path.open("rb"):
                 sources.append(_InputFile(str(path)))
         except OSError as error:
-            console.fail(f"cannot read {path}: {error.strerror or error}", console.EXIT_INCOMPLETE)
+            console.fail(f"cannot read {path}: {error.strerror or error}")
     return sources
 
 
@@ -281,7 +320,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         inside = (file for file in sorted(path.rglob("*")) if file.is_file())
         files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not files:
-            console.fail(f"there is no file in {path}", console.EXIT_INCOMPLETE)
+            console.fail(f"there is no file in {path}")
         yield from files
 
 
@@ -358,27 +397,22 @@ def _lines_of(name: str, content: bytes) -> bytes:
 
 
 class _Objects:
-    """JSON objects of a file: one a line, or the elements of an array."""
+    """JSON objects of a file, one a line."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
         self.bad: list[str] = []
-        self.is_array = content.lstrip()[:1] == b"["
         self.content = content
-        self.unit = "element" if self.is_array else "line"
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield each object with its number, from 1; add malformed lines to the problems."""
-        for number, text in enumerate([self.content] if self.is_array else self.content.split(b"\n"), 1):
+        """Yield each object with the number of its line; add malformed lines to the problems."""
+        for number, text in enumerate(self.content.split(b"\n"), 1):
             if not text.strip():
                 continue
             try:
-                document = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                bad_array = f"{self.name} is not a valid JSON array: {error}"
-                self.bad.append(bad_array if self.is_array else f"{self.name}, line {number}: not valid JSON")
-            else:
-                yield from enumerate(document, 1) if self.is_array else [(number, document)]
+                yield number, json.loads(text)
+            except (ValueError, RecursionError):
+                self.bad.append(f"{self.name}, line {number}: not valid JSON")
 
     def are_events(self) -> bool:
         """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
@@ -387,9 +421,7 @@ class _Objects:
         return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
 
     def as_lines(self) -> bytes:
-        """Return the objects one a line, without the manifest of an outbox entry."""
-        if self.is_array:
-            return b"".join(json.dumps(element).encode() + b"\n" for _, element in self)
+        """Return the lines without the manifest of an outbox entry."""
         first, _, rest = self.content.partition(b"\n")
         return rest if FORMAT.encode() in first and b'"format"' in first else self.content
 
@@ -401,7 +433,7 @@ class _Objects:
             try:
                 yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
             except ProposalFormatError as error:
-                self.bad.append(f"{self.name}, {self.unit} {number}: {error}")
+                self.bad.append(f"{self.name}, line {number}: {error}")
 
     def problems(self) -> list[str]:
         """Return the first problems, and the number of the others."""

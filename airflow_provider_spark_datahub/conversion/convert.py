@@ -361,7 +361,7 @@ def convert_events(events: Iterable[object], settings: LineageSettings, ending: 
 def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal]:
     """Convert one event by itself, not coalesced: its job is the query. This function is public API.
 
-    :param event: an OpenLineage run event of any producer: its JSON text in UTF-8 (faster), or decoded.
+    :param event: an OpenLineage run event of any producer: its JSON text (faster), or decoded.
     :raises EventError: if it is not a run event, or the platform that ran the job is unknown.
     """
     return convert_single(event, settings).proposals(settings)

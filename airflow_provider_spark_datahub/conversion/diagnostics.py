@@ -109,8 +109,8 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         for source, count in other.sources.items():
             self.sources[source] = self.sources.get(source, 0) + count
 
-    def messages(self, places: Mapping[str, str] | None = None) -> list[str]:
-        """Return one sentence for each problem, as reports and the command line print them.
+    def problems(self, places: Mapping[str, str] | None = None) -> list[str]:
+        """Return one sentence for each part of the events that could not be converted whole.
 
         :param places: place of the first event that was rejected for a reason.
         """
@@ -118,15 +118,21 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         return [
             *(_rejection(reason, count, (places or {}).get(reason)) for reason, count in self.rejections.items()),
             *([f"{counted(unlisted, 'more event')} cannot be converted"] if unlisted else []),
-            *(
-                f"no lineage of SQL execution {lost.id} ({lost.description}): {lost.reason}"
-                for lost in self.lost_executions
-            ),
             *(f"dataset {dataset.namespace} {dataset.name}: {why}" for dataset, why in self.unusable_datasets.items()),
             *(f"{kind}: {count}" for kind, count in sorted(self.truncations.items())),
-            *self.unreported_messages(),
-            *self.column_gaps,
         ]
+
+    def unseen(self) -> list[str]:
+        """Return one sentence for each query whose lineage the events do not show, or only in part."""
+        lost = (
+            f"no lineage of SQL execution {each.id} ({each.description}): {each.reason}"
+            for each in self.lost_executions
+        )
+        return [*lost, *self.unreported_messages(), *self.column_gaps]
+
+    def messages(self) -> list[str]:
+        """Return all of these sentences, as reports have them."""
+        return [*self.problems(), *self.unseen()]
 
     def unreported_messages(self) -> list[str]:
         """Return the sentences about tables that neither OpenLineage nor Spark's event log names."""

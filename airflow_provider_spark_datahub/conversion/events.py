@@ -169,7 +169,7 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
     def parse(cls, event: object) -> RunEvent:
         """Read one event.
 
-        :param event: its JSON text in UTF-8, or the decoded JSON object.
+        :param event: its JSON text, or the decoded JSON object.
         :raises EventError: if it is not a run event, or has no run id or no job name.
         """
         return EventReader().read(event)
@@ -346,6 +346,8 @@ class EventReader:
 
     def read(self, event: object) -> RunEvent:
         """Read one event, as :meth:`RunEvent.parse` does."""
+        if isinstance(event, str):
+            event = event.encode("utf-8", "replace")
         if isinstance(event, bytes | bytearray):
             try:
                 return self._of_text(event)

@@ -28,6 +28,7 @@ def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     (tmp_path / "job.ndjson").symlink_to(JOB)
+    (tmp_path / "gap.ndjson.gz").symlink_to(JOB.parents[2] / "hard_jobs" / "events" / "ddl-3.5.9.ndjson.gz")
     (tmp_path / "outbox").mkdir()
     monkeypatch.chdir(tmp_path)
 

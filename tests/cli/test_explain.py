@@ -122,7 +122,7 @@ def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
         piped.stdout == run("explain", tmp_path / "folder", "report").stdout == run("explain", events, "report").stdout
     )
     shutil.rmtree(folder)
-    assert run("explain", tmp_path / "folder", "report").exit_code == 1
+    assert run("explain", tmp_path / "folder", "report").exit_code == 2
 
     proposals = tmp_path / "proposals.jsonl"
     for options, words in (((), "do not name the query"), (("--set", "capture_evidence=true"), OTHER_QUERY)):

@@ -61,9 +61,16 @@ def test_events_of_several_files_are_converted_together(tmp_path: Path) -> None:
     assert read(JOB)[1] == []
 
 
-def test_an_array_of_events(tmp_path: Path) -> None:
+def test_events_in_an_array_or_over_several_lines(tmp_path: Path) -> None:
     events = [json.loads(line) for line in JOB.read_bytes().splitlines()]
-    assert read(written(tmp_path / "array", json.dumps(events))) == read(JOB)
+    over_lines = "\n".join(json.dumps(event, indent=2) for event in events)
+    for text in (json.dumps(events), json.dumps(events, indent=2), over_lines):
+        stored = written(tmp_path / "stored", text)
+        assert read(stored) == read(JOB)
+        assert run("convert", stored).output == run("convert", JOB).output
+    torn = run("convert", written(tmp_path / "torn", over_lines[:-9]))
+    last = over_lines.count("\n", 0, over_lines.rindex("\n{")) + 2
+    assert f"{tmp_path / 'torn'}, line {last}" in torn.stderr
 
 
 def test_a_part_of_a_backfill(tmp_path: Path) -> None:
@@ -126,7 +133,7 @@ def test_compressed_files_are_read_whatever_their_names(tmp_path: Path) -> None:
 def test_one_behaviour_of_all_commands(command: str, tmp_path: Path) -> None:
     typo, empty = tmp_path / "evnts.ndjson", written(tmp_path / "empty", "")
     missing = run(command, typo)
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert missing.stderr == f"cannot read {typo}: No such file or directory\n"
     assert run(command, empty).exit_code == 0
     broken = run(command, written(tmp_path / "broken", "{}"))

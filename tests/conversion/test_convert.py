@@ -85,7 +85,9 @@ def test_signatures_are_those_of_the_documentation() -> None:
 def test_events_of_other_producers_are_converted(producer: str, job: str, facets: Json, flow: str) -> None:
     orders, topic = dataset("postgres://db:5432", "shop.public.orders"), dataset("kafka://broker:9092", "orders")
     sent = event(producer=producer, job=job, job_type=None, run_facets=facets, inputs=[orders], outputs=[topic])
-    found = conversion.convert_run_event(json.dumps(sent).encode(), LineageSettings())
+    found = conversion.convert_run_event(text := json.dumps(sent), LineageSettings())
+    assert found == conversion.convert_run_event(text.encode(), LineageSettings())
+    assert convert_events([text], LineageSettings()).events == 1
     assert find(found, "dataFlowInfo").entity_urn == flow
     assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{job})"
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": [urn("postgres", "shop.public.orders")]}

@@ -48,10 +48,10 @@ def test_problems_are_worded_as_messages() -> None:
     assert diagnostics.messages() == [
         "not a run event (2 more events like it)",
         "1 more event cannot be converted",
-        "no lineage of SQL execution 7 (save at Shop.java:1): it wrote data",
         "dataset file : it has no name",
         "edges left out: 1",
         "texts cut: 3",
+        "no lineage of SQL execution 7 (save at Shop.java:1): it wrote data",
         f"OpenLineage does not name the tables that these queries wrote ({hint}): append_data.t",
         "no columns of SELECT 1",
     ]
