@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -166,25 +165,6 @@ confs = st.dictionaries(names, values) | st.builds(
 )
 options = st.none() | values
 submissions = st.builds(capture.Submission, confs, options, options, base_properties=confs)
-choices = st.sampled_from(
-    [capture.JarChoice(), capture.JarChoice(jars=(OURS,)), capture.JarChoice(packages=("g:a:1",))]
-)
-
-
-@pytest.mark.slow
-@given(submissions, choices)
-def test_injecting_twice_is_injecting_once_and_the_users_objects_are_unchanged(
-    submission: capture.Submission, choice: capture.JarChoice
-) -> None:
-    lineage = replace(LINEAGE, jar=choice)
-    before = copy.deepcopy(submission)
-    try:
-        once = capture.inject(submission, lineage)
-    except capture.InjectionError:
-        once = None
-    assert submission == before
-    if once is not None:
-        assert capture.inject(once.submission, lineage).submission == once.submission
 
 
 @pytest.mark.slow
@@ -325,7 +305,6 @@ def test_an_event_log_that_cannot_be_read_here_is_left_alone(
 
 ROOT = Path("/events")
 KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)
-TI_ID = "0199-aa"
 
 ids = st.text(max_size=250) | st.sampled_from(["..", ".", "/", "../../etc", "a:b+c", " ", "\ud800", "-rf", "n" * 250])
 keys = st.builds(AttemptKey, ids, ids, ids, st.integers(-1, 10**6), st.integers(0, 99))
@@ -357,15 +336,6 @@ def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
 @given(st.tuples(keys, ids), st.tuples(keys, ids))
 def test_two_attempts_never_share_a_file(first: tuple[AttemptKey, str], other: tuple[AttemptKey, str]) -> None:
     assert (event_file(ROOT, *first) == event_file(ROOT, *other)) is (first == other)
-
-
-@cases("capture")
-def test_attempts_with_similar_paths_have_files_of_their_own(other: dict[str, Any]) -> None:
-    assert event_file(ROOT, replace(KEY, **other)) != event_file(ROOT, KEY)
-
-
-def test_an_attempt_that_is_run_again_has_a_file_of_its_own() -> None:
-    assert event_file(ROOT, KEY, TI_ID) != event_file(ROOT, KEY, "0199-ab")
 
 
 def test_relative_root_is_refused() -> None:

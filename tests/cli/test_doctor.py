@@ -17,8 +17,8 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
-from tests.cli.commands import JOB, run
-from tests.delivery.outboxes import key, put
+from tests.cli.commands import run
+from tests.delivery.outboxes import put
 from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -156,13 +156,6 @@ def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "was rejected" in delivery.message
 
 
-def test_a_connection_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect(monkeypatch, conn_type="postgres", host="db")
-    (finding,) = CHECKS.check_connection()
-    assert finding.status is CheckStatus.BAD
-    assert "is of type 'postgres'" in finding.message
-
-
 def test_the_probe_is_a_proposal_that_datahub_takes() -> None:
     assert canonical_violations(_PROBE_PROPOSAL.to_obj()) == []
 
@@ -233,37 +226,6 @@ def test_advice_helps_when_it_is_followed(
     assert (after.exit_code, "→" in after.stdout) == (0, False), after.stdout
 
 
-def test_what_is_said_of_the_outbox_empties_it(sink: Path) -> None:
-    outbox = Outbox(LocalStorage(sink.parent / "outbox"))
-    put(outbox, connection="lineage")
-    put(outbox, key(2), connection="lineage").quarantine("no such aspect")
-    late = sink.parent / "events/shop/r1/build/late.ndjson"
-    late.parent.mkdir(parents=True)
-    late.write_bytes(JOB.read_bytes())
-    advice = [line.strip(" →") for line in run("doctor").stdout.splitlines() if "→" in line]
-    assert advice == [
-        "run spark-datahub emit: it delivers them, or says why it cannot",
-        "spark-datahub pending shows why; spark-datahub requeue makes them pending again",
-        "read them with spark-datahub convert, then remove them",
-    ]
-    assert run("emit").exit_code == 0
-    assert "no such aspect" in run("pending").stdout
-    assert run("requeue", "--all").exit_code == 0
-    assert run("emit").exit_code == 0
-    assert run("convert", late).exit_code == 0
-    late.unlink()
-    assert "→" not in run("doctor").stdout
-
-
-def test_an_outbox_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    LocalStorage(tmp_path).write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"x" * 950])
-    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
-    (finding,) = (
-        result for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox() if result.status is CheckStatus.BAD
-    )
-    assert finding.message == "It is nearly full: 950 bytes of 1,000"
-
-
 def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckResult]:
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
@@ -277,13 +239,6 @@ def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v
     found, listener = spark(monkeypatch, home, openlineage_jar(tmp_path / "ol.jar"))
     assert (found.status, listener.status) == (verdict, CheckStatus.GOOD)
     assert f"Spark {version} in {home}" in found.message
-
-
-def test_a_jar_that_would_kill_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jar = openlineage_jar(tmp_path / "ol.jar", "2.12")
-    *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), jar)
-    assert listener.status is CheckStatus.BAD
-    assert "is built for Scala 2.12" in listener.message
 
 
 @cases("cli")

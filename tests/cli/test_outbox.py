@@ -120,12 +120,6 @@ def test_a_group_keeps_its_access_to_what_pending_sets_aside(
     assert reason.stat().st_mode & 0o770 == mode & 0o660
 
 
-def test_an_empty_outbox(outbox: tuple[str, Path]) -> None:
-    outbox[1].mkdir()
-    result = run("pending", *outbox)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 entries pending, 0 quarantined, 0 corrupt\n")
-
-
 def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     put(tmp_path)
     put(tmp_path, task_id="load", map_index=3)
@@ -237,24 +231,6 @@ def test_emit_says_why_something_stays(tmp_path: Path, outbox: tuple[str, Path])
     assert run("pending", *outbox).exit_code == 1
 
 
-def test_only_gms_itself_rejects_and_emit_names_the_way_back(
-    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "rest")
-    wrong_port = answering(status="400 Bad Request", body=b"Client sent an HTTP request to an HTTPS server.\n")
-    with serving(wrong_port) as address:
-        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}))
-        result = run("emit", *outbox)
-    assert (result.exit_code, "1 pending" in result.stderr) == (1, True), result.stderr
-    with GmsStandIn() as gms:
-        gms.fail_next(422)
-        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
-        result = run("emit", *outbox)
-        assert (result.exit_code, f"requeue --all --outbox {outbox[1]}" in result.stderr) == (1, True), result.stderr
-        assert run("requeue", "--all", *outbox).exit_code == 0
-        assert run("emit", *outbox).exit_code == 0
-
-
 def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
     put(tmp_path)
     put(tmp_path, "lineage_nowhere", task_id="load")
@@ -271,12 +247,6 @@ def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbo
     done = run_apart("emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)})
     assert json.loads(done.stdout)["delivered"] == 1
     assert "too short" in done.stderr
-
-
-def test_scripts_see_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    with _progress("Delivering", 3) as step:
-        step(3)
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_person_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,8 +63,16 @@ def java(configuration: str, name: str) -> list[Written]:
     lines = java_lines(configuration)[name]
     if any("error" in line for line in lines):
         return []
-    names = ("entityType", "entityUrn", "aspectName", "changeType")
-    return [Written(*(line[each] for each in names), without_defaults(line["aspect"])) for line in lines]
+    return [
+        Written(
+            line["entityType"],
+            line["entityUrn"],
+            line["aspectName"],
+            line["changeType"],
+            without_defaults(line["aspect"]),
+        )
+        for line in lines
+    ]
 
 
 def ours(configuration: str, event: Json) -> list[Written]:

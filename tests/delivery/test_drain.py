@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -59,15 +58,6 @@ def test_tasks_are_delivered_by_age(outbox: Outbox, monkeypatch: pytest.MonkeyPa
     assert sink.names == [f"{task}1" for task in tasks]
 
 
-def test_a_pending_attempt_holds_back_only_later_attempts_of_its_task(outbox: Outbox) -> None:
-    sink = Recording(named("build1"))
-    for task, number in (("build", 1), ("build", 2), ("other", 1)):
-        put_named(outbox, task, number)
-    drained = drain(outbox, sink)
-    assert sink.names == ["other1"]
-    assert (drained.settled, drained.waiting, list(drained.problems)) == (1, 2, ["it is full"])
-
-
 def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     # The older attempt's entry comes late: its worker was cut off when the newer one delivered.
     event = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:x", "dataProcessInstanceRunEvent", {"name": ""})
@@ -118,14 +108,6 @@ def test_each_connection_is_opened_once_and_closed(outbox: Outbox) -> None:
     assert (sinks["a"].closed, sinks["b"].closed) == (1, 1)
 
 
-def test_entries_can_be_delivered_through_another_connection(outbox: Outbox) -> None:
-    put_named(outbox, "build", 1, "gone")
-    sinks = {"gone": None, "new": Recording()}
-    Drain(outbox, lambda connection: (sinks[connection], "it is gone"), connection="new").run()
-    assert sinks["new"] is not None
-    assert sinks["new"].names == ["build1"]
-
-
 def test_without_a_sink_everything_stays_and_the_reason_is_reported_once(outbox: Outbox) -> None:
     put_named(outbox, "build")
     put_named(outbox, "load")
@@ -141,14 +123,6 @@ def test_a_server_that_is_down_is_not_asked_for_every_entry(outbox: Outbox) -> N
     drained = drain(outbox, sink)
     assert (sink.calls, drained.waiting) == (3, 20)
     assert list(drained.problems) == ["it is full"]
-
-
-def test_a_server_that_takes_something_now_and_then_is_asked_for_every_entry(outbox: Outbox) -> None:
-    for number in range(20):
-        put_named(outbox, f"task{number}")
-    sink = Recording(lambda proposal: int(proposal.aspect["name"].removeprefix("task")[:-1]) % 3 > 0)
-    drained = drain(outbox, sink)
-    assert (sink.calls, drained.settled, drained.waiting) == (20, 7, 13)
 
 
 # -- limits
@@ -221,14 +195,6 @@ def test_a_drain_returns_to_entries_that_another_drainer_held(outbox: Outbox) ->
     assert (sink.names, drained.settled, drained.elsewhere) == (["build1"], 1, 0)
 
 
-def test_entries_settled_since_the_listing_are_not_delivered_again(outbox: Outbox) -> None:
-    names = [put_named(outbox, "build").name, put_named(outbox, "load").name]
-    sink = Recording()
-    drain(outbox, sink)
-    drained = Drain(outbox, lambda _: (sink, None)).run(names)
-    assert (sink.names, drained.settled, drained.waiting) == (["build1", "load1"], 0, 0)
-
-
 def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
     # Its drainer died between the receipt and the removal.
     entry = put(outbox)
@@ -241,23 +207,6 @@ def test_an_entry_with_a_receipt_is_not_delivered_again(outbox: Outbox) -> None:
 
 
 # -- what goes wrong
-
-
-def test_an_entry_that_changes_during_the_drain_affects_only_its_task(outbox: Outbox) -> None:
-    build = put_named(outbox, "build")
-    put_named(outbox, "load")
-
-    def meddle(proposal: Proposal) -> bool:
-        if proposal.aspect["name"] == "build1":
-            Path(str(build)).unlink()
-            Path(str(build)).mkdir()
-        return False
-
-    drained = drain(outbox, Recording(meddle))
-    assert (drained.settled, drained.waiting, drained.delivered) == (2, 0, 2)
-    (problem,) = drained.problems
-    assert "Cannot change the outbox's entry" in problem
-    assert outbox.names() == []
 
 
 def test_receipts_are_on_the_disk_before_the_entries_are_removed(
@@ -294,19 +243,6 @@ def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     assert "Cannot sync the receipts of 5 entries" in next(iter(drained.problems))
     assert {*outbox.names()} == {entry.name for entry in entries}
     assert (drain(outbox, sink).problems, len(sink.arrived), outbox.names()) == ({}, 5, [])
-
-
-def test_debug_logs_name_every_step_and_no_content(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "airflow_provider_spark_datahub.delivery")
-    put(outbox, proposals=[upsert("build", title="canary")])
-    drain(outbox, Recording())
-    steps = (
-        *("Entry written, 1 item", "Draining 1 entry", "Lease taken", "Delivering 1 of 1 item"),
-        *("Delivered 1 of 1 item", "Entry settled", "Lease released", "Drained"),
-    )
-    positions = [caplog.text.index(step) for step in steps]
-    assert positions == sorted(positions)
-    assert "canary" not in caplog.text
 
 
 # -- unfinished entries

@@ -4,9 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,13 +76,6 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
 def test_entries_are_listed_by_attempt_and_age(tmp_path: Path) -> None:
     names = [put(outbox_at(tmp_path), key(number)).name for number in (10, 2, 1, 2, 11)]
     assert outbox_at(tmp_path).names(key().instance) == [names[2], names[1], names[3], names[0], names[4]]
-
-
-def test_a_clock_that_is_set_back_does_not_turn_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = put(outbox_at(tmp_path))
-    monkeypatch.setattr(LocalStorage, "now_ms", lambda _: 1)
-    second = put(outbox_at(tmp_path))
-    assert outbox_at(tmp_path).names(key().instance) == [first.name, second.name]
 
 
 @pytest.mark.parametrize(
@@ -172,17 +162,6 @@ def test_after_the_deadline_an_entry_that_stays_is_not_written_again(tmp_path: P
     assert Path(str(entry)).read_bytes() == content
 
 
-def test_a_full_disk_costs_only_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = put(outbox_at(tmp_path))
-    pending = entry.items()
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(LocalStorage, "write", full)
-    assert entry.settle(Delivery(0, pending=pending, problem="not available"), pending) == entry
-
-
 @pytest.mark.parametrize(("delivered", "sent", "superseded"), [(2, 3, 0), (2, 2, 0), (3, 3, 1)])
 def test_a_delivery_that_forgets_a_proposal_settles_nothing(
     tmp_path: Path, delivered: int, sent: int, superseded: int
@@ -193,38 +172,7 @@ def test_a_delivery_that_forgets_a_proposal_settles_nothing(
     assert len(entry.items()) == 3
 
 
-CRASH = """
-import os, signal, sys
-from pathlib import Path
-from tests.delivery.outboxes import outbox_at, put, receipts_in
-os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-put(outbox_at(Path(sys.argv[1])))
-"""
-
-
-def test_a_crash_before_the_rename_leaves_nothing_visible(tmp_path: Path) -> None:
-    earlier = put(outbox_at(tmp_path), key(2))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], env=environment, check=False)
-    assert process.returncode == -signal.SIGKILL
-    assert len(files(tmp_path)) == 2  # the draft is there
-    assert list(outbox_at(tmp_path).entries()) == [earlier]
-
-
 # -- an entry's other ways
-
-
-def test_an_unfinished_entry_is_finished_in_its_place(tmp_path: Path) -> None:
-    outbox = outbox_at(tmp_path)
-    begun, _ = outbox.begin(key(), connection_id="c", events="/events/try1.ndjson", redo={"settings": {}})
-    (listed,) = outbox.entries()
-    assert (listed.manifest.state, listed.manifest.events) == ("unfinished", "/events/try1.ndjson")
-    assert (listed.items(), listed.manifest.redo) == ((), {"settings": {}})
-    finished = begun.finish(upserts(2), spark_succeeded=True)
-    (listed,) = outbox.entries()
-    assert listed == finished
-    assert (listed.manifest.state, listed.manifest.collected, listed.manifest.spark_succeeded) == ("pending", 2, True)
-    assert listed.items() == tuple(upserts(2))
 
 
 def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
@@ -469,8 +417,3 @@ def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, ca
         f"{unreadable} is corrupt ({unreadable} is not a regular file (lrwxrwxrwx)) and cannot be moved" in caplog.text
     )
     assert f"{bad} is corrupt" in caplog.text
-
-
-def test_an_outbox_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    outbox = outbox_at(tmp_path / "missing")
-    assert (list(outbox.entries()), outbox.names(key().instance), receipts_in(outbox)) == ([], [], [])

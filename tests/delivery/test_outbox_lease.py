@@ -111,13 +111,6 @@ def test_a_lease_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert not [path for path in files(tmp_path) if path.name in lease.name]
 
 
-def test_the_holder_stops_before_others_may_begin(tmp_path: Path) -> None:
-    lease = taken(LocalStorage(tmp_path), 0.05)
-    assert lease.until.remaining() <= 0.05
-    time.sleep(0.06)
-    assert (lease.until.expired, lease.renew()) == (True, False)
-
-
 @pytest.mark.slow
 def test_a_lease_can_be_renewed(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)

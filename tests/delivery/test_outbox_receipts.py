@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar
@@ -47,12 +46,6 @@ def test_receipts_name_aspects_that_later_attempts_and_runs_replaced(outbox: Out
     later = delivered(outbox, 1, run_id="another run")
     assert outbox.receipts.find(second.name, second.manifest)[1] == upserts
     assert outbox.receipts.find(later.name, later.manifest)[1] == set()
-
-
-def test_a_receipt_says_nothing_about_other_tasks(outbox: Outbox) -> None:
-    first = delivered(outbox)
-    delivered(outbox, 2, task_id="load")
-    assert outbox.receipts.find(first.name, first.manifest)[1] == set()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]\n", b"\x00\xff"])
@@ -103,16 +96,6 @@ def test_the_oldest_copies_and_receipts_go_if_all_are_too_large(tmp_path: Path) 
     Outbox(outbox.storage, OutboxLimits(max_bytes=0)).expire_receipts()
     assert receipts_in(outbox) == []
     assert outbox.receipts.find(after.name, after.manifest) == (None, set())
-
-
-def test_superseded_aspects_are_counted_and_reported(outbox: Outbox) -> None:
-    old = put(outbox, key(task_id="build", run_id="old"), 2)
-    time.sleep(0.002)
-    delivered(outbox, run_id="new")
-    drained = Drain(outbox, lambda _: (Recording(), None)).run([old.name])
-    assert (drained.settled, drained.delivered, drained.superseded) == (1, 0, 2)
-    assert "2 proposals superseded by later runs" in drained.sentence
-    assert drained.to_obj()["superseded"] == 2
 
 
 @pytest.mark.slow

@@ -215,21 +215,6 @@ def test_async_wait_asks_for_the_outcome_of_the_write(
     assert (len(delivery.rejected), len(delivery.pending)) == (rejected, pending)
 
 
-class OldGms(GmsStandIn):
-    """A GMS that cannot say what became of a write."""
-
-    def answer(self, request: Request) -> Answer | None:
-        versions = {"acryldata/datahub": {"version": "v0.14.1"}}
-        answer = super().answer(request)
-        return Answer(200, {**answer.body, "versions": versions}) if answer and request.path == "/config" else answer
-
-
-def test_async_wait_does_not_wait_for_an_old_gms() -> None:
-    with OldGms() as gms:
-        sink = sink_of(gms.url, emit_mode="ASYNC_WAIT", openapi_ingestion=True)
-        assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=False)
-
-
 @pytest.mark.slow
 @BOTH_PROTOCOLS
 @cases("rest")
@@ -322,21 +307,6 @@ def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
         gms.fail_next(status, headers={"Retry-After": "3600"})
         delivery = sink_of(gms.url, []).deliver(upserts(1), Deadline.after(seconds))
         assert (len(delivery.pending), delivery.outage) == (1, outage), status
-
-
-class Frontend(GmsStandIn):
-    """DataHub's web server: its /config is not that of GMS."""
-
-    def answer(self, request: Request) -> Answer | None:
-        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request)
-
-
-def test_datahubs_frontend_is_not_taken_for_gms() -> None:
-    with Frontend() as frontend:
-        sink = sink_of(frontend.url, [], emit_mode="ASYNC_WAIT", openapi_ingestion=True)
-        delivery = sink.deliver(upserts(1), Deadline.after(30))
-    assert delivery.problem is not None
-    assert "You seem to have connected to the frontend service" in delivery.problem
 
 
 def test_a_missing_certificate_file_is_reported_at_once() -> None:

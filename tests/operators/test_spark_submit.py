@@ -9,8 +9,6 @@ import logging
 import re
 import shlex
 import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,7 +26,7 @@ from tests.airflow_versions import DURABLE, redact
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines, delivered_text
+from tests.delivery.samples import delivered_text
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -39,7 +37,7 @@ from tests.operators.tries import (
     raised_by,
     report_of,
 )
-from tests.patience import HANGS, PATIENCE
+from tests.patience import HANGS
 
 OURS = (
     "datahub_conn_id",
@@ -85,11 +83,6 @@ def test_a_deprecated_argument_warns_as_before() -> None:
         assert SparkSubmitDatahubOperator(task_id="build", reconnect_on_retry=False).durable is False
 
 
-def test_an_unknown_argument_is_refused_as_before() -> None:
-    with pytest.raises(TypeError, match="datahub_connection"):
-        SparkSubmitDatahubOperator(task_id="build", datahub_connection="x")
-
-
 def test_the_template_fields_are_those_of_both_base_classes() -> None:
     assert tuple(SparkSubmitDatahubOperator.template_fields) == (*SparkSubmitOperator.template_fields, *OURS)
 
@@ -115,14 +108,6 @@ def test_the_operator_can_be_mapped() -> None:
     given = vars(task)
     assert (task.application_args, given["lineage_timeout"], given["datahub_conn_id"]) == (["b"], 2, "one")
     assert given["lineage"] == {"env": "DEV"}
-
-
-def test_lineage_arguments_come_from_default_args() -> None:
-    defaults = {"conn_id": "spark_eu", "datahub_conn_id": "datahub_eu", "lineage_on_failure": "retry", "verbose": True}
-    with DAG("shop", schedule=None, default_args=defaults):
-        operator: Any = SparkSubmitDatahubOperator(task_id="build", lineage_on_failure="fail")
-    assert (operator._conn_id, operator.datahub_conn_id, operator._verbose) == ("spark_eu", "datahub_eu", True)
-    assert operator.lineage_on_failure == "fail"
 
 
 def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Path) -> None:
@@ -446,30 +431,6 @@ def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
 def test_a_properties_file_that_renders_to_nothing_is_none(spark: FakeSpark) -> None:
     report_of(operator_with_lineage(spark, properties_file=""))
     assert "--conf spark.extraListeners=" in spark.runs[0]
-
-
-@pytest.mark.slow
-def test_lineage_is_delivered_while_spark_submit_runs(spark: FakeSpark, tmp_path: Path) -> None:
-    sink = tmp_path / "sink"
-    operator = operator_with_lineage(spark, emit_periodically="1")
-    context = context_of(operator)
-    with ThreadPoolExecutor(1) as other:
-        with spark.running():
-            execution = other.submit(execute, operator, context)
-            end = time.monotonic() + PATIENCE
-            while "dataJobInputOutput" not in delivered_text(sink):
-                assert time.monotonic() < end, "nothing came while the job ran"
-                time.sleep(0.05)
-            assert not execution.done()
-        execution.result(20)
-    changes = [
-        (proposal["entityUrn"].split(",")[0].rpartition("(")[2], proposal["changeType"])
-        for proposal in map(json.loads, delivered_lines(sink))
-        if proposal["aspectName"] == "dataJobInputOutput"
-    ]
-    assert changes == [("airflow", "PATCH"), ("spark", "PATCH"), ("airflow", "UPSERT"), ("spark", "UPSERT")]
-    report = context["ti"].xcoms["lineage_report"]
-    assert (report["events"], report["pending"]) == (23, 0)
 
 
 @cases("operators")

@@ -13,14 +13,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.capture import SessionEvents, connect_session
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -257,21 +255,6 @@ def let_timers_finish() -> None:
 
 
 @pytest.mark.usefixtures("_kills_take_no_time")
-def test_the_scheduler_converts_no_large_events_of_a_spark_connect_server(
-    sinks: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connect_session, "_SETTLE_SECONDS", 0.0)
-    outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
-    (entry,) = outbox.entries()
-    place = str(SessionEvents(events_file, "01990000-0000-7000-8000-000000000001", 0, "shop"))
-    entry.update(events=place, redo={**(entry.manifest.redo or {}), "events_file": place})
-    monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
-    end(dag_to("one", "killed"), succeeded=False)
-    let_timers_finish()
-    assert [left.manifest.state for left in outbox.entries()] == ["unfinished"]
-
-
-@pytest.mark.usefixtures("_kills_take_no_time")
 def test_a_state_that_is_set_leaves_a_killed_attempt_to_the_end_of_the_run(
     sinks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,16 +389,6 @@ def test_one_step_at_a_time_and_a_limited_backlog() -> None:
     goes_on.set()
     assert thread.wait(30)
     assert done == ["first", "second"]
-
-
-def test_a_process_that_ends_and_starts_no_thread_calls_the_step_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = Mock(side_effect=RuntimeError("can't create new thread at interpreter shutdown"))
-    monkeypatch.setattr(threading.Thread, "start", refusal)
-    called: list[int] = []
-    thread = _WorkThread("work", daemon=True)
-    assert thread.submit(lambda: called.append(1))
-    assert called == [1]
-    assert thread.wait(0)
 
 
 FORK_AND_END = """

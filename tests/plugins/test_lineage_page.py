@@ -144,21 +144,6 @@ def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, sourc
     assert "1 proposal for sink" in client.get("run", params=RUN).text
 
 
-def test_a_report_loses_its_reason_when_its_lineage_is_delivered(client: TestClient, source: Source) -> None:
-    sign_in(client, "user")
-    entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
-    report = {"inputs": ["raw"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down", "warnings": ["cut"]}
-    report |= {"failure": "ValueError: no rate", "changes": ["since the green run: rates lost vat"]}
-    source.reported = [TaskReport(KEY, report, 2**42)]
-    assert "DataHub is down" in client.get("run", params=RUN).text
-    entry.settle(Delivery(1), [proposal])
-    page = client.get("run", params=RUN).text
-    assert "DataHub is down" not in page
-    assert ">cut<" in page
-    assert ">ValueError: no rate<" in page
-    assert ">since the green run: rates lost vat<" in page
-
-
 def rows(page: str) -> list[list[str]]:
     """Return the words of each cell of the attempts or runs, by row."""
     found = re.findall("<tr>(.*?)</tr>", page.partition('id="attempts"')[2], re.DOTALL)

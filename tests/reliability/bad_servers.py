@@ -87,16 +87,6 @@ def no_tls(connection: socket.socket, closing: threading.Event) -> None:  # noqa
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
-def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """Treat the first connection as the first of them does, and so on; the last one stays."""
-    left = list(behaviours)
-
-    def behaviour(connection: socket.socket, closing: threading.Event) -> None:
-        (left.pop(0) if len(left) > 1 else left[0])(connection, closing)
-
-    return behaviour
-
-
 def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour:
     """Answer every request in this way."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +11,12 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery.deadline import _LEAST_SECONDS, Deadline
-from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
-from airflow_provider_spark_datahub.task.ended import EndedAttempt
-from airflow_provider_spark_datahub.task.recovery import recover_entry, unawaited_events
+from airflow_provider_spark_datahub.task.recovery import unawaited_events
 from tests.cases import cases
 from tests.delivery.outboxes import Recording, outbox_at
-from tests.operators.tries import CORPUS
-from tests.patience import HANGS, not_outlasting
-from tests.task.attempts import ENDED, FAILED, JOB, Try, entries, files_below
+from tests.task.attempts import FAILED, Try, entries
 
 
 def test_undelivered_proposals_stay_in_the_outbox(one: Try, tmp_path: Path) -> None:
@@ -49,55 +42,6 @@ def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> Non
     assert len(one.delivered) == report.proposals
     assert any(warning.startswith("not kept in the outbox before the delivery: ") for warning in report.warnings)
     assert not path.exists()
-
-
-def test_the_lineage_of_an_earlier_attempt_goes_first(tmp_path: Path) -> None:
-    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
-    first.job_writes("c_fail_midway")
-    first.sink_folder.touch()
-    first.finish(replace(FAILED, result="UP_FOR_RETRY"))
-    first.sink_folder.unlink()
-
-    second.job_writes("a_csv_join_agg")
-    report = second.finish()
-
-    assert (report.pending, report.reason) == (0, None)
-    assert second.attempts == [(1, "STARTED"), (1, "UP_FOR_RETRY"), (2, "STARTED"), (2, "SUCCESS")]
-    assert entries(tmp_path) == []
-
-
-def test_the_next_attempt_delivers_what_a_killed_one_left(tmp_path: Path) -> None:
-    """The killed attempt left its events, and its record from before the submit."""
-    first, second = Try(tmp_path, 1), Try(tmp_path, 2)
-    first.job_writes("c_fail_midway")
-    (left,) = entries(tmp_path)
-    assert (left.manifest.state, left.manifest.key.try_number) == ("unfinished", 1)
-
-    second.job_writes("a_csv_join_agg")
-    report = second.finish()
-
-    assert (report.pending, report.reason, report.warnings) == (0, None, [])
-    assert second.attempts == [(1, "STARTED"), (1, "FAILURE"), (2, "STARTED"), (2, "SUCCESS")]
-    assert entries(tmp_path) == []
-
-
-def test_a_full_outbox_is_reported_and_keeps_the_record(tmp_path: Path) -> None:
-    one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=4000)})
-    path = one.job_writes("a_csv_join_agg")
-    one.sink_folder.touch()
-    report = one.finish()
-    assert report.pending == report.proposals
-    assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
-    assert path.is_file()
-
-    one.sink_folder.unlink()
-    outbox = outbox_at(tmp_path / "outbox")
-    drained = Drain(
-        outbox,
-        lambda _: (FileSink(one.sink_folder), None),
-        finish=lambda entry, _: recover_entry(entry, Deadline.after(60.0)),
-    ).run()
-    assert (drained.settled, drained.delivered) == (1, report.proposals)
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -132,32 +76,6 @@ def test_earlier_lineage_is_delivered_while_the_next_job_runs(tmp_path: Path) ->
     assert (own.manifest.state, own.name.try_number) == ("unfinished", 2)
 
 
-def test_raw_events_are_kept_without_secrets_beside_pending_proposals(tmp_path: Path) -> None:
-    one = Try(tmp_path)
-    secret = b'{"run": {"runId": "x"}, "password": "canary", "job": {"sql": "OPTIONS (url \'jdbc:x://u:canary@h/d\')"}}'
-    one.job_writes((CORPUS / "a_csv_join_agg.ndjson").read_bytes() + secret + b"\n")
-    one.sink_folder.touch()
-    one.finish()
-    (entry,) = entries(tmp_path)
-    assert entry.manifest.events == entry.name.events
-    with gzip.open(tmp_path / "outbox" / entry.name.events) as file:
-        kept = [json.loads(line) for line in file]
-    written = [json.loads(line) for line in (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()]
-    assert kept[:-1] == written
-    assert "canary" not in json.dumps(kept[-1])
-    assert kept[-1]["run"] == {"runId": "x"}
-
-
-def test_raw_events_go_to_the_quarantine_with_rejected_proposals(tmp_path: Path) -> None:
-    one = Try(tmp_path, sink=Recording(rejects="no such aspect"))
-    one.job_writes("a_csv_join_agg")
-    one.finish()
-    raw, quarantined = sorted(files_below(tmp_path / "outbox/quarantined"), key=lambda path: path.suffix)
-    assert raw.name.endswith(".events.ndjson.gz")
-    assert len(gzip.decompress(raw.read_bytes()).splitlines()) == 23
-    assert quarantined.suffix == ".jsonl"
-
-
 def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
     sink = Recording(lambda proposal: '"attempt": 1' in json.dumps(proposal.to_obj()))
     first, second = Try(tmp_path, 1, sink=sink), Try(tmp_path, 2, sink=sink)
@@ -173,22 +91,6 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
     assert report.outbox_entry == str(second_entry)
 
 
-@pytest.mark.slow
-def test_a_slow_sink_does_not_outlast_the_budget(tmp_path: Path) -> None:
-    over = threading.Event()
-
-    def wait(_: object) -> bool:
-        return over.wait(HANGS)
-
-    one = Try(tmp_path, sink=Recording(wait))
-    one.job_writes("a_csv_join_agg")
-    with not_outlasting(1):
-        report = one.finish(replace(ENDED, seconds=1.0))
-    over.set()
-    assert report.pending == report.proposals
-    assert "a list did not acknowledge everything before the time for lineage was over" in str(report.reason)
-
-
 def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
     one = Try(tmp_path, sink=Recording(rejects="no such aspect"))
     one.job_writes("a_csv_join_agg")
@@ -201,27 +103,6 @@ def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
 
 def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
     return Try(tmp_path, number, options={"on_failure": policy})
-
-
-@pytest.mark.parametrize("policy", ["retry", "fail"])
-def test_the_outbox_makes_the_next_attempt_deliver_only(tmp_path: Path, policy: str) -> None:
-    first = waiting_for(tmp_path, policy, 1)
-    assert first.lineage.earlier.to_deliver(None) is None
-    first.job_writes("a_csv_join_agg")
-    first.sink_folder.touch()
-    first.finish()
-    second = waiting_for(tmp_path, policy, 2)
-    assert second.lineage.earlier.to_deliver(None) is None  # nobody said that the task failed for it
-    first.lineage.earlier.leave_to_retry([])
-    assert second.lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
-    assert waiting_for(tmp_path, "warn", 2).lineage.earlier.to_deliver(None) is None
-    assert waiting_for(tmp_path, policy, 1).lineage.earlier.to_deliver(None) is None
-
-    first.sink_folder.unlink()
-    report = EndedAttempt(second.lineage, ENDED).deliver_only(SucceededAttempt(1, []))
-    assert (report.pending, report.reason, report.jobs) == (0, None, [])
-    assert any(proposal["entityUrn"] == JOB for proposal in second.delivered)
-    assert second.lineage.earlier.to_deliver(None) is None
 
 
 @pytest.mark.slow

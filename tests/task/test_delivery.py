@@ -116,15 +116,6 @@ def test_entries_that_another_drainer_delivered_are_counted(tmp_path: Path, monk
     assert len(sink.arrived) == 2
 
 
-def test_a_full_outbox_is_reported_and_lineage_is_delivered(tmp_path: Path) -> None:
-    sink = Recording()
-    one, report = delivery(tmp_path, sink, OutboxLimits(max_bytes=10))
-    one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
-    assert (report.delivered, report.pending) == (2, 0)
-    (warning,) = report.warnings
-    assert warning.startswith(f"not kept in the outbox before the delivery: The outbox {tmp_path} is full")
-
-
 def test_receipts_expire_with_the_tasks_own_deliveries(tmp_path: Path) -> None:
     for _ in range(3):
         one, _report = delivery(tmp_path, Recording(), OutboxLimits(receipts=-1.0))

@@ -19,8 +19,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
-from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
-from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
+from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.task import delivery, earlier, ended, recovery, submitted
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
@@ -28,7 +27,6 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.cases import cases
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
 from tests.operators.tries import CORPUS, RUN_ID
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, hanging_disk, not_outlasting, wait_until
@@ -118,17 +116,6 @@ def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: p
     with pytest.raises(OSError, match="no") if fails else contextlib.nullcontext():
         one.finish()
     assert (seen, gc.isenabled()) == ([False], True)
-
-
-def test_the_same_events_make_the_same_bytes(tmp_path: Path) -> None:
-    delivered = []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        one = Try(tmp_path / name)
-        one.job_writes("a_csv_join_agg")
-        one.finish()
-        delivered.append(delivered_lines(one.sink_folder))
-    assert delivered[0] == delivered[1]
 
 
 def test_only_empty_folders_of_events_are_removed(one: Try, tmp_path: Path) -> None:
@@ -299,50 +286,6 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     assert {each["changeType"] for each in one.aspects("dataJobInputOutput", since=before)} == {"PATCH"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["scandir", "open"])
-def test_lineage_stays_pending_if_the_outboxs_disk_hangs_amid_the_delivery(tmp_path: Path, step: str) -> None:
-    """Nothing is sent out of order: the entry is pending."""
-    one = Try(tmp_path)
-    path = one.job_writes("a_csv_join_agg")
-    put = one.lineage.delivery._deliver_entries
-
-    def deliver(deadline: Deadline, own: Entry) -> None:
-        with hanging_disk(tmp_path / "outbox", [step]):
-            put(deadline, own)
-
-    one.lineage.delivery._deliver_entries = deliver  # type: ignore[method-assign]
-    with not_outlasting(2.0):
-        report = one.finish(replace(ENDED, seconds=2.0))
-    assert (report.delivered, report.pending) == (0, report.proposals)
-    assert "no answer within" in str(report.reason)
-    assert path.is_file()
-    (entry,) = entries(tmp_path)
-    assert (entry.manifest.state, entry.manifest.pending) == ("pending", report.proposals)
-
-
-@pytest.mark.slow
-def test_a_disk_that_refuses_a_step_loses_no_lineage(tmp_path: Path) -> None:
-    """As an NFS server that has forgotten its files. Nothing is raised, and nothing is lost."""
-    for step in ("write", "fsync", "replace", "unlink", "scandir", "statvfs", "mkdir"):
-        one = Try(tmp_path / step)
-        path = one.job_writes("a_csv_join_agg")
-        real = getattr(os, step)
-
-        def refuse(of: Any, *arguments: Any, root: Path = one.folder, real: Any = real, **options: Any) -> Any:
-            text = str(Path(f"/proc/self/fd/{of}").readlink()) if isinstance(of, int) else os.fspath(of)
-            if text.startswith((f"{root}/outbox", f"{root}/events")):
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), text)
-            return real(of, *arguments, **options)
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(os, step, refuse)
-            report = one.finish()
-        left = {entry.manifest.state for entry in outbox_at(one.folder / "outbox").entries()}
-        assert report.has_lineage, step
-        assert report.delivered == report.proposals or (path.is_file() and left == {"pending"}), step
-
-
 @pytest.mark.parametrize("for_good", [False, True])
 def test_events_that_cannot_be_read_at_the_moment_are_converted_later(
     one: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_good: bool
@@ -386,18 +329,6 @@ def test_the_events_before_a_torn_line_make_edges_that_are_only_added(one: Try) 
     assert io["changeType"] == "PATCH"
 
 
-def test_bad_lines_do_not_affect_other_events(one: Try) -> None:
-    lines = (CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines(keepends=True)
-    path = one.job_writes(b"".join([b"no json\n", *lines, b"[]\n", b"{}\n"]))
-    report = one.finish()
-    assert (report.events, report.bad_events, len(report.outputs)) == (24, 3, 1)
-    assert report.reason is None
-    texts = "\n".join(report.warnings)
-    assert f"{path}, line 1: not valid JSON" in texts
-    assert "line 25: not a JSON object" in texts
-    assert "not a run event" in texts
-
-
 def test_a_file_of_bad_lines_alone_does_not_count_as_empty(one: Try) -> None:
     path = one.job_writes(b"no json\n[]\n")
     report = one.finish()
@@ -437,23 +368,6 @@ def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
     assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
 
 
-def test_what_an_attempt_has_written_is_not_read_again_before_its_delivery(
-    one: Try, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    real = LocalStorage.read
-
-    def remembered(storage: LocalStorage, name: str, **options: Any) -> bytes:
-        # The first read is of the entry without items, to record the end.
-        read.extend([name] * name.startswith("pending/"))
-        return real(storage, name, **options)
-
-    monkeypatch.setattr(LocalStorage, "read", remembered)
-    one.job_writes("a_csv_join_agg")
-    assert one.finish().is_complete
-    assert len(read) == 1
-
-
 @pytest.mark.parametrize("bytes_per_second", [1, 10**9])
 def test_events_that_take_too_long_to_be_kept_twice_stay_in_their_file(
     one: Try, monkeypatch: pytest.MonkeyPatch, bytes_per_second: int
@@ -474,9 +388,3 @@ def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) ->
     assert report.events_file is None
     assert {"type": "SUCCESS", "nativeResultType": "airflow"} in [event.get("result") for event in one.run_events()]
     assert one.aspects("dataJobInputOutput") == []
-
-
-def test_the_exit_of_spark_submit_decides_the_result_of_the_spark_run(one: Try) -> None:
-    one.job_writes("a_csv_join_agg")
-    one.finish(FAILED)
-    assert one.results() == {"FAILURE"}

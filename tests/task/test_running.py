@@ -148,20 +148,6 @@ def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: 
     assert one.delivered[before:][-report.proposals :] == other.delivered
 
 
-def test_events_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    added: list[object] = []
-    add = Converter.add
-
-    def add_and_note(self: Converter, event: object) -> None:
-        added.append(event)
-        add(self, event)
-
-    monkeypatch.setattr(Converter, "add", add_and_note)
-    one = job(tmp_path)
-    followed_to_its_end(one)
-    assert added == [line.strip() for line in LINES]
-
-
 @pytest.mark.slow
 def test_nothing_is_delivered_without_new_events(tmp_path: Path) -> None:
     one = job(tmp_path)
@@ -182,16 +168,6 @@ def test_a_job_that_failed_removes_none_of_its_delivered_edges(tmp_path: Path) -
         one.finish(FAILED)
     assert patched_edges(one.delivered, JOB, "outputDatasetEdges") == WRITTEN
     assert {each["changeType"] for each in one.aspects("dataJobInputOutput")} == {"PATCH"}
-
-
-@pytest.mark.slow
-def test_without_the_option_nothing_is_delivered_before_the_end(tmp_path: Path) -> None:
-    one = job(tmp_path, emit_periodically=None)
-    with followed(one) as running:
-        running.writes(LINES)
-        time.sleep(PERIOD * 10)
-        assert one.delivered == []
-        assert one.finish().events == 23
 
 
 def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
@@ -376,15 +352,6 @@ def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
         report = one.finish()
     assert report.seconds > 0.1
     assert report.pending == 0
-
-
-def test_an_attempt_that_ends_before_its_first_period_delivers_everything_at_its_end(tmp_path: Path) -> None:
-    one = job(tmp_path, emit_periodically=3600.0)
-    with followed(one) as running:
-        running.writes(LINES)
-        report = one.finish()
-    assert (report.events, report.pending) == (23, 0)
-    assert report.proposals == len(one.delivered)
 
 
 @pytest.mark.slow

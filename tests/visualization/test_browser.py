@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli.convert import read_sources
 from airflow_provider_spark_datahub.conversion import Proposal
 from tests.cli.commands import run
-from tests.servers.chromium import Chromium, installed
+from tests.servers.chromium import Chromium
 from tests.visualization.conftest import HOSTILE, MIDNIGHT, dataset, lineage
 
 EVENTS = Path(__file__).parents[1] / "data" / "more_jobs" / "events"
@@ -87,19 +87,6 @@ def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile:
     assert kind.rect["x"] < right_to_left.rect["x"]
 
 
-@pytest.mark.parametrize("which", ["daily_sales", "hostile"])
-def test_the_drawing_alone_loads_nothing_either(
-    browser: Chromium, tmp_path: Path, which: str, request: pytest.FixtureRequest
-) -> None:
-    lineage_of = visualization.Network.of(visualization.Graph.of(request.getfixturevalue(which)))
-    file = tmp_path / "lineage.svg"
-    file.write_text(visualization.render_svg(lineage_of), encoding="utf-8")
-    browser.open(file)
-    assert browser.run("return document.querySelectorAll('.box').length") == len(lineage_of.boxes)
-    assert browser.run("return document.querySelectorAll('parsererror, script').length") == 0
-    assert (len(browser.requests()), browser.complaints()) == (1, [])
-
-
 # From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of `agg` is above 10.
 IN_BASE = {"orders.csv > r_tables_chain 1/3", "r_tables_chain 1/3 > chain.base"}
 IN_AGG = IN_BASE | {"chain.base > r_tables_chain 2/3", "r_tables_chain 2/3 > chain.agg"}
@@ -172,15 +159,6 @@ def test_a_table_is_traced_without_what_goes_past_it(around: Chromium, by_keyboa
     assert chosen.get_attribute("aria-current") == "true"
 
 
-def test_a_column_is_traced_without_what_goes_past_it(around: Chromium) -> None:
-    trace_column(around, "b", "x")
-    assert shown_columns(around) == {"a.x", "b.x", "c.x"}
-    assert lit_lines(around) == {"a > first", "first > b", "b > second", "second > c"}
-    around.press(ESCAPE)
-    trace_column(around, "c", "y")
-    assert lit_lines(around) == {"a > past", "past > c"}
-
-
 def test_each_source_names_its_statement_if_several_write_a_table(around: Chromium) -> None:
     cell = ask(around, "rowOf", "c", "y").find_element("css selector", "td:last-child")
     assert cell.text == "a.y identity statement 2"
@@ -212,22 +190,6 @@ def test_what_is_looked_for_is_shown_and_enter_goes_from_one_to_the_next(chain: 
     assert chain.run("return document.querySelectorAll('.table:not([hidden])').length") == 5
     chain.press("no such name")
     assert chain.find("#found").text == "Nothing has this name."
-
-
-def test_a_link_to_a_column_beside_the_trace_shows_it(chain: Chromium) -> None:
-    trace_column(chain, "big", "total")
-    chain.run("[...document.querySelectorAll('#tables td a')].find((a) => a.textContent.endsWith('status')).click()")
-    assert "orders.csv.status" in shown_columns(chain)
-
-
-def test_the_first_failure_is_one_click_away(show: Open, daily_sales: list[Proposal]) -> None:
-    browser = show(daily_sales)
-    link = browser.find("header a[href='#failed']")
-    assert link.text == "1 failed"
-    link.click()
-    target = browser.find(":target")
-    assert target.text.splitlines()[0] == "Spark build_orders FAILURE"
-    assert target.is_displayed()
 
 
 def test_every_control_is_reached_by_tab(show: Open, daily_sales: list[Proposal]) -> None:
@@ -381,13 +343,3 @@ def test_on_paper_everything_is_there_and_nothing_to_press(chain: Chromium) -> N
     left = """return [...document.querySelectorAll("button, input")].filter((each) => each.checkVisibility()
         && !each.closest("tr[data-column]")).length"""
     assert chain.run(left) == 0
-
-
-@pytest.mark.parametrize(("in_ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_without_a_browser_it_is_skipped_but_not_in_ci(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_ci: str, outcome: type[BaseException]
-) -> None:
-    monkeypatch.setenv("CI", in_ci)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(outcome, match="chromium-driver"):
-        installed()

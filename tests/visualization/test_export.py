@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization.layout import Layout
 from airflow_provider_spark_datahub.visualization.network import Box, Network
-from tests.visualization.conftest import HOSTILE, dataset
+from tests.visualization.conftest import HOSTILE
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -34,12 +34,6 @@ def test_each_box_is_drawn_inside_the_sheet_with_its_words(daily_sales: list[Pro
     for rect in root.iter(f"{NAMESPACE}rect"):
         assert float(rect.get("x", 0)) + float(rect.attrib["width"]) <= width
         assert float(rect.get("y", 0)) + float(rect.attrib["height"]) <= height
-
-
-def test_each_link_is_one_arrow(daily_sales: list[Proposal]) -> None:
-    edges = [path for path in drawn(daily_sales).iter(f"{NAMESPACE}path") if path.get("class") == "edge"]
-    assert len(edges) == 7
-    assert {edge.get("marker-end") for edge in edges} == {"url(#head)"}
 
 
 def test_it_says_what_it_is_to_those_who_cannot_see(daily_sales: list[Proposal]) -> None:
@@ -106,22 +100,6 @@ def test_a_name_is_never_syntax_markup_or_link(name: str) -> None:
 def test_hostile_names_leave_every_line_in_its_shape(hostile: list[Proposal]) -> None:
     text = visualization.render_mermaid(visualization.Network.of(visualization.Graph.of(hostile)))
     assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []
-
-
-def test_datasets_with_their_columns() -> None:
-    schema = Proposal(
-        "dataset", dataset("a"), "schemaMetadata", {"fields": [{"fieldPath": "x", "nativeDataType": "int"}]}
-    )
-    assert visualization.render_json(visualization.Graph.of([schema]))["datasets"] == [
-        {
-            "urn": dataset("a"),
-            "platform": "hive",
-            "name": "a",
-            "env": "PROD",
-            "instance": None,
-            "columns": [{"path": "x", "type": "int"}],
-        }
-    ]
 
 
 def test_everything_is_json(hostile: list[Proposal]) -> None:
