@@ -124,12 +124,12 @@ def _table(facets: Facets) -> DatasetId | None:
     """Return the table in the ``symlinks`` facet: the namespace of its catalogue, and its name."""
     table = None
     for identifier in as_objects(facets["symlinks"].get("identifiers")):
-        name = as_text(identifier.get("name"))
-        if identifier.get("type") == "TABLE" and name:
+        name = as_text(identifier.get("name")).strip()
+        if identifier.get("type") == "TABLE":
             if name.startswith("table/"):
                 name = name.removeprefix("table/").replace("/", ".")
             # A name with a slash is a path: OpenLineage names Iceberg tables in Snowflake's catalogue in this way.
-            if "/" not in name:
+            if name and "/" not in name:
                 table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
 

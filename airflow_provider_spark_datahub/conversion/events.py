@@ -6,6 +6,7 @@ asks for are decoded.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -239,9 +240,10 @@ def _job_texts(facets: Facets) -> _JobTexts:
 def _airflow_tags(run_facets: Facets) -> list[str] | None:
     tags: Any = as_object(run_facets["airflow"].get("dag")).get("tags")
     if isinstance(tags, str):
+        # The text of a list as Python writes it.
         try:
-            tags = json.loads(tags.replace("'", '"'))
-        except ValueError:
+            tags = ast.literal_eval(tags.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
     if not isinstance(tags, list):
         return None

@@ -105,6 +105,10 @@ def _text_map(name: str, value: object) -> dict[str, str]:
     return dict(value)
 
 
+def _catalogs(name: str, value: object) -> dict[str, str]:
+    return {catalog.strip().lower(): platform for catalog, platform in _text_map(name, value).items()}
+
+
 def _environment(name: str, value: object) -> str:
     text = (_text(name, value) or "").upper()
     if text not in ENVIRONMENTS:
@@ -283,7 +287,9 @@ class LineageSettings:
         None, "platform instance of datasets", listener=("metadata.dataset.platformInstance",)
     )
     catalog_platforms: Mapping[str, str] = _setting(
-        {}, "platform of tables by catalogue or format, of all others by *, else hive; glue for tables in Glue"
+        {},
+        "platform of tables by catalogue or format, of all others by *, else hive; glue for tables in Glue",
+        _catalogs,
     )
     disable_symlink_resolution: bool = _setting(
         False, "name tables by their path", listener=("disableSymlinkResolution",)

@@ -89,6 +89,19 @@ def test_a_snapshot_that_no_event_names_exactly_stays_rounded() -> None:
     assert uses(whole_application(scanned))[f"input:{TABLE}"]["version"] == "4.5e+18"
 
 
+@pytest.mark.parametrize(("version", "written"), [("5", "6"), ("9" * 5000, "9" * 5000)], ids=["5", "5,000 digits"])
+def test_numbers_without_limit_cost_only_themselves(version: str, written: str) -> None:
+    # Only the beginning of the write within a replacement says that the table is one of Delta.
+    delta, source = table(version, storage={"storageLayer": "delta"}), file("/a")
+    source["inputFacets"] = {"icebergScanReport": {"snapshotId": 10**400}, "inputStatistics": {"rowCount": 3}}
+    around: Json = {"job": "app.atomic_replace_table_as_select.t", "inputs": [source], "outputs": [file("/b")]}
+    begun = query("START", second=2, run_id=OTHER_QUERY, inputs=[source], outputs=[delta])
+    ended = query(second=3, run_id=OTHER_QUERY, inputs=[source], outputs=[table(version)])
+    found = uses(whole_application(query("START", second=1, **around), begun, ended, query(second=4, **around)))
+    assert found[f"output:{TABLE}"]["version"] == written
+    assert found[f"input:{urn('file', '/a')}"] == {"rows": 3}
+
+
 def test_counts_are_the_largest_read_and_the_sum_of_writes() -> None:
     written = file("/z") | {"outputFacets": {"outputStatistics": {"rowCount": 4, "size": 9}}}
     first = query(inputs=[table(rows=3)], outputs=[written])

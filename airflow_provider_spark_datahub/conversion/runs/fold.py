@@ -138,9 +138,13 @@ class DatasetState(msgspec.Struct, gc=False):
         return _lower_names(self.schema)
 
 
+_LARGEST_ID = 2.0**63
+"""The bound of a ``long``, as OpenLineage rounds it."""
+
+
 def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], tuple[OutputStatistics, ...]]:
     snapshot = input_facets["icebergScanReport"].get("snapshotId")
-    scans = (snapshot,) if isinstance(snapshot, int | float) else ()
+    scans = (snapshot,) if isinstance(snapshot, int | float) and abs(snapshot) <= _LARGEST_ID else ()
     return scans, (OutputStatistics.read(input_facets, "inputStatistics"),)
 
 
@@ -475,12 +479,12 @@ class Fold:
         if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
             state.is_metadata = True
             return state
-        schema, lifecycle, previous, state.layer = dataset.facets.once(DatasetFacets.of)
+        schema, lifecycle, previous, layer = dataset.facets.once(DatasetFacets.of)
         if schema is not None:
             if schema is not state.schema:
                 state.schema = self._texts.setdefault(schema, schema)
             state.schema_index = index
-        state.lifecycle = lifecycle or state.lifecycle
+        state.lifecycle, state.layer = lifecycle or state.lifecycle, layer or state.layer
         state.previous = previous or state.previous
         if self._metadata_facets:
             found = DatasetMetadata.collect(dataset.facets, self._metadata_facets, index)

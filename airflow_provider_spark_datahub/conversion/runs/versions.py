@@ -125,7 +125,7 @@ class DatasetUses:
                 use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
             for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
                 version = "" if run.run_id in early else state.version
-                if state.layer == "delta" and version.isdecimal() and run.run_id in staged:
+                if state.layer == "delta" and version.isdecimal() and len(version) < 20 and run.run_id in staged:
                     # Delta allows no other commit in between.
                     version = str(int(version) + 1)
                 use.versions = {version: None} if version else use.versions
