@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
@@ -29,6 +30,8 @@ FALLBACK_PLATFORM = "hdfs"
 _FILE_PLATFORMS = frozenset({*_PATH_PLATFORMS.values(), FALLBACK_PLATFORM})
 _SCHEME_PLATFORMS = {"awsathena": "athena", "sqlserver": "mssql"}
 _MOST_NAMES = 128 * 1024
+# Kinds of the tables in Spark's own catalogue, which is in Hive's metastore or in memory.
+_OF_SESSION = frozenset({"", "default", "delta", "glue", "hive", "hudi"})
 _GLUE_PREFIXES = ("aws:glue:", "arn:aws:glue:")
 
 
@@ -77,9 +80,12 @@ class Symlinks:
     # How well events describe each: 2 if they know the format, 1 if only that Hive has it.
     _depths: dict[DatasetId, int] = field(default_factory=dict)
 
-    def learn(self, dataset: DatasetId, facets: Facets, settings: LineageSettings) -> bool:
+    def learn(
+        self, dataset: DatasetId, facets: Facets, settings: LineageSettings, properties: Mapping[str, Any] | None = None
+    ) -> bool:
         """Remember the table in a dataset's ``symlinks`` facet; a branch of an Iceberg table counts as the table.
 
+        :param properties: Spark's properties in the event; ``None`` if names are as Spark's catalogue has them.
         :returns: whether the other facets describe the table itself, not one of its metadata tables.
         """
         if "symlinks" not in facets.facets or settings.disable_symlink_resolution:
@@ -88,6 +94,8 @@ class Symlinks:
         if identifier is None:
             return True
         kinds = _kinds(facets)
+        if properties is not None and _is_of_session(facets):
+            identifier = identifier._replace(name=session_table(identifier.name, properties))
         table, selector = _without_selector(dataset, _in_datahub(identifier, kinds, settings), facets)
         self._keep(dataset, table, kinds, settings)
         return selector.lower() not in METADATA_TABLES
@@ -101,6 +109,18 @@ class Symlinks:
             table = earlier
         self._depths[dataset] = max(depth, depth_before) if earlier else depth
         self.by_dataset[dataset] = table
+
+
+def _is_of_session(facets: Facets) -> bool:
+    """Return whether a table is in Spark's own catalogue, not in one of another name."""
+    catalog, layer = facets["catalog"], facets["storage"].get("storageLayer")
+    kind = as_text(catalog.get("framework") or layer).lower()
+    return kind in _OF_SESSION or catalog.get("name") == "spark_catalog"
+
+
+def session_table(name: str, properties: Mapping[str, Any]) -> str:
+    """Return the name that a table has in Spark's own catalogue: in lower case, unless Spark distinguishes case."""
+    return name if str(properties.get("spark.sql.caseSensitive")).lower() == "true" else name.lower()
 
 
 def _in_datahub(table: DatasetId, kinds: Sequence[str], settings: LineageSettings) -> DatasetId:

@@ -56,6 +56,12 @@ def test_tables_of_a_catalogue_have_their_urn(link: list[str], facets: Json, opt
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
 
+def test_case_counts_if_spark_distinguishes_it() -> None:
+    facets = {"spark_properties": {"properties": {"spark.sql.caseSensitive": "true"}}}
+    job = only_job([query(run_facets=facets, outputs=[dataset("file", "/t", symlinks=symlink("file:/wh", "db.T"))])])
+    assert [*job.lineage.outputs] == [urn("hive", "db.T")]
+
+
 def test_iceberg_in_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
     # OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the type TABLE.
     catalog = {"framework": "iceberg", "type": "rest", "name": "c"}

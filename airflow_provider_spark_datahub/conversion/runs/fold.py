@@ -148,6 +148,10 @@ def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], tuple[OutputS
     return scans, (OutputStatistics.read(input_facets, "inputStatistics"),)
 
 
+def _spark_properties(run_facets: Facets) -> JsonObject:
+    return as_object(run_facets["spark_properties"].get("properties"))
+
+
 def _replaces(output_facets: Facets) -> bool:
     counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
     pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
@@ -454,13 +458,14 @@ class Fold:
 
     def _add_datasets(self, run: RunState, event: RunEvent, index: int) -> None:
         is_complete = event.type == "COMPLETE"
+        properties = event.run_facets.once(_spark_properties) if run.is_query and not run.is_logged else None
         for dataset in in_time(event.inputs):
-            state = self._add_dataset(run.inputs, dataset, index)
+            state = self._add_dataset(run.inputs, dataset, index, properties)
             state.version = state.version or dataset.version
             if is_complete:
                 state.add_reads(*dataset.input_facets.once(_reads))
         for dataset in in_time(event.outputs):
-            state, written = self._add_dataset(run.outputs, dataset, index), dataset.output_facets
+            state, written = self._add_dataset(run.outputs, dataset, index, properties), dataset.output_facets
             run.worked = run.worked or "outputStatistics" in written.facets
             columns = self._read_columns(dataset, event.job.facets, run.sql) if self._read_columns else None
             state.columns = columns or state.columns
@@ -471,12 +476,14 @@ class Fold:
             state.version = (dataset.version if is_complete else "") or state.version
             state.replaces = state.replaces or written.once(_replaces)
 
-    def _add_dataset(self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int) -> DatasetState:
+    def _add_dataset(
+        self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int, properties: JsonObject | None
+    ) -> DatasetState:
         state = known.get(dataset.id)
         if state is None:
             state = known[dataset.id] = DatasetState()
         state.in_catalog = state.in_catalog or not _OF_CATALOGS.isdisjoint(dataset.facets.facets)
-        if not self.symlinks.learn(dataset.id, dataset.facets, self._settings):
+        if not self.symlinks.learn(dataset.id, dataset.facets, self._settings, properties):
             state.is_metadata = True
             return state
         schema, lifecycle, previous, layer = dataset.facets.once(DatasetFacets.of)

@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     FALLBACK_PLATFORM,
     METADATA_TABLES,
     have_own_names,
+    session_table,
     table_and_selector,
     without_partition_folders,
 )
@@ -143,7 +144,8 @@ class PlanNames:
     def _reported_table(self, table: str) -> DatasetId | None:
         """Return the table that events name so, with or without the catalogue in front of it."""
         rest = table.partition(".")[2]
-        found = self._reported_tables.get(table) or self._reported_tables.get(rest)
+        names = (table, rest, session_table(table, self._properties))
+        found = next(filter(None, map(self._reported_tables.get, names)), None)
         # A catalogue may be a database.
         return found or (self._tables_of_databases.find(rest) if "." in rest else None)
 
@@ -186,24 +188,25 @@ class PlanNames:
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
-        path = locations.get(named.table) or _table_path(named.path)
+        table = session_table(named.table, self._properties)
+        path = locations.get(table) or _table_path(named.path)
         if not path and warehouse:
-            path = f"{warehouse}{place_of(named.table)}"
+            path = f"{warehouse}{place_of(table)}"
         if not path:
             return None
         location = location_of(path, self._default_fs)
         framework = "delta" if not self.delta_tables.isdisjoint((location, named.table)) else ""
         if named.catalog_class.startswith(_ICEBERG_CATALOGS):
             framework = "iceberg"
-        warehouse = _warehouse_of(named.table, path)
+        warehouse = _warehouse_of(table, path)
         if not (self._metastore or warehouse):
             return _NamedDataset(location)
         if self._platforms and location not in self._reported and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
-            return _NamedDataset(location, table=dataset_id(platform, named.table)) if not others else None
+            return _NamedDataset(location, table=dataset_id(platform, table)) if not others else None
         catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
-        return _described(location, catalog, named.table, framework)
+        return _described(location, catalog, table, framework)
 
     @cached_property
     def _places(self) -> tuple[str, dict[str, str]]:
@@ -214,7 +217,7 @@ class PlanNames:
             for dataset in PlanDatasets.of([execution.plan]).all:
                 if dataset.table and dataset.path:
                     location = _table_path(dataset.path)
-                    locations.setdefault(dataset.table, location)
+                    locations.setdefault(session_table(dataset.table, self._properties), location)
                     warehouse = warehouse or _warehouse_of(dataset.table, location)
         return warehouse, locations
 
@@ -270,7 +273,8 @@ def _table_path(path: str) -> str:
 
 def _warehouse_of(table: str, path: str) -> str:
     """Return the warehouse if the table is where a metastore puts its tables; empty if it is elsewhere."""
-    return path.removesuffix(place_of(table)) if path.endswith(place_of(table)) else ""
+    place = place_of(table)
+    return path[: -len(place)] if path.lower().endswith(place.lower()) else ""
 
 
 # -- paths

@@ -550,7 +550,7 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
 
 def _is_place_of(table: str, path: str) -> bool:
     """Return whether a path may be where a warehouse puts a table."""
-    return bool(table.partition(".")[2]) and path.rstrip("/").endswith(place_of(table))
+    return bool(table.partition(".")[2]) and path.rstrip("/").lower().endswith(place_of(table).lower())
 
 
 def place_of(table: str) -> str:
