@@ -320,9 +320,11 @@ def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
         yield f"{inner}{'no edge leads to it' if not indent else 'no job in these files writes it'}"
     for step in link.steps:
         yield from _lines_of_evidence("made" if link.column else "written", step, inner, step.transformation)
+        # Of a condition, a key or an order, no value is in the column.
+        verb = "depends on" if step.transformation.startswith("indirect ") else "from"
         for source in step.sources:
             loose = " (another query of the job read it)" if source.loose else ""
-            yield from _lines_of_link(source, f"{inner}  ", f"from {source.name}{loose}")
+            yield from _lines_of_link(source, f"{inner}  ", f"{verb} {source.name}{loose}")
 
 
 def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> Iterator[str]:

@@ -25,7 +25,7 @@ def events(tmp_path: Path) -> Path:
     """Return the events of an application that makes a report by way of a table of its own."""
 
     def written(path: str, source: str, kind: str) -> dict[str, Any]:
-        fields = {"name": [column(source, "name", kind)]}
+        fields = {"name": [column(source, "day", "INDIRECT:CONDITIONAL"), column(source, "name", kind)]}
         return file(path, schema=schema(("name", "string"), ("day", "date")), columnLineage=column_lineage(fields))
 
     made = whole_application(
@@ -62,7 +62,7 @@ def test_a_column_by_way_of_another_one(events: Path) -> None:
     result = run("explain", events, "report.name")
     assert in_order(result.stdout, "file /lake/report.name\n", "identity", OTHER_QUERY, WRITE,
                     "from file /lake/clean.name\n", "transformation", QUERY, READ,
-                    "from file /lake/raw.name")  # fmt: skip
+                    "from file /lake/raw.name", "indirect conditional", "depends on file /lake/raw.day")  # fmt: skip
     nothing = run("explain", events, "report.day")
     assert nothing.exit_code == 0
     assert "section 4.1" in nothing.stdout

@@ -7,7 +7,7 @@ Tests: ``tests/conversion/test_columns.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
-_LINEAGE = "lineage"
+_LINEAGE, _INDIRECT = "lineage", "INDIRECT:"
 
 
 PARSED_PLAN = "DIRECT:PARSED_PLAN"
@@ -44,16 +44,23 @@ class ColumnId(NamedTuple):
 
 
 class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
-    """Output columns and the input columns that they come from.
+    """Output columns and the input columns that they come from: all as values (direct), or all as conditions and keys.
 
     :param downstreams: columns of the output; several if the inputs act on all rows.
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
+    :param of_all_rows: whether the inputs act on all rows, and so on every column of the output.
     """
 
     downstreams: tuple[str, ...]
     upstreams: tuple[ColumnId, ...]
     transform: str
     confidence: float = 0.5
+    of_all_rows: bool = False
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the values of the upstreams are in those of the downstreams. Inputs without a transformation are."""
+        return not self.of_all_rows and not self.transform.startswith(_INDIRECT)
 
 
 MAX_READ_PAIRS = 250_000
@@ -95,12 +102,12 @@ class DatasetColumns:
 
     @cached_property
     def direct(self) -> frozenset[str]:
-        """The output columns that have a direct transformation."""
+        """The output columns that have a direct edge."""
         return frozenset(column for edge in self.direct_edges() for column in edge.downstreams)
 
     def direct_edges(self) -> Iterator[ColumnEdge]:
-        """Yield the edges that have a direct transformation."""
-        return (edge for edge in self.edges if edge.upstreams and _is_direct(edge))
+        """Yield the direct edges."""
+        return (edge for edge in self.edges if edge.upstreams and edge.is_direct)
 
     @property
     def left_out(self) -> int:
@@ -139,7 +146,7 @@ class DatasetColumns:
         edges = (
             edge
             for edge in self.edges
-            if not _is_direct(edge) or columns.isdisjoint(column.lower() for column in edge.downstreams)
+            if not edge.is_direct or columns.isdisjoint(column.lower() for column in edge.downstreams)
         )
         return self._copy(edges, self.inputs, self.sql)
 
@@ -191,10 +198,6 @@ class DatasetColumns:
         return DatasetColumns(_Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql)
 
 
-def _is_direct(edge: ColumnEdge) -> bool:
-    return any(part.startswith("DIRECT") for part in edge.transform.split(","))
-
-
 def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
     """Return the entry of an output in the job's ``lineage`` facet as if it were a facet of the output."""
     for entry in as_objects(job_facets[_LINEAGE].get("entries")):
@@ -227,9 +230,8 @@ def _content(facets: Facets) -> _Content | None:
 
 def _direct_content(facets: Facets) -> _Content | None:
     """Return the same without inputs that give no value: they only filter, join, group or sort."""
-    if facets.once(_content) is None:
-        return None
-    return _read(facets.text("columnLineage"), facets.text("schema"), with_indirect=False)
+    content = facets.once(_content)
+    return content and content._replace(edges=tuple(edge for edge in content.edges if edge.is_direct))
 
 
 class _Transformation(msgspec.Struct, gc=False):
@@ -249,7 +251,11 @@ class _Input(msgspec.Struct, gc=False):
 
     @property
     def is_indirect(self) -> bool:
-        return bool(self.transformations) and all(part.type == "INDIRECT" for part in self.transformations)
+        return any(part.type == "INDIRECT" for part in self.transformations)
+
+    @property
+    def is_direct(self) -> bool:
+        return not self.transformations or any(part.type != "INDIRECT" for part in self.transformations)
 
 
 class _Field(msgspec.Struct, gc=False, rename="camel"):
@@ -328,20 +334,31 @@ def _tolerant_inputs(items: object) -> list[_Input]:
     ]
 
 
-def _read(lineage: bytes, schema: bytes, *, with_indirect: bool = True) -> _Content:
+def _read(lineage: bytes, schema: bytes) -> _Content:
     facet = _decoded(lineage)
-    edges = [ColumnEdge((name,), *_inputs(items)) for name, items in in_time(facet.fields.items()) if name]
-    if not with_indirect:
-        # As in the Java listener, the other inputs keep the text of all transformations.
-        of_values = {name: [item for item in items if not item.is_indirect] for name, items in facet.fields.items()}
-        edges = [structs.replace(edge, upstreams=_inputs(of_values[edge.downstreams[0]])[0]) for edge in edges]
-        edges = [edge for edge in edges if edge.upstreams]
-    elif facet.dataset:
+    edges: list[ColumnEdge] = []
+    for name, items in in_time(facet.fields.items()):
+        edges += _column_edges(name, items) if name else ()
+    if facet.dataset:
         columns = dict.fromkeys([*facet.fields, *field_names(schema)])
         edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
     inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])
     inputs |= dict.fromkeys(item.dataset for item in facet.dataset if all(item.dataset))
     return _Content(tuple(edges), tuple(inputs), facet.left_out)
+
+
+def _column_edges(column: str, items: list[_Input]) -> Sequence[ColumnEdge]:
+    """Return the direct edge of an output column, then the indirect one. An input may be in both."""
+    kinds = _kinds(items)
+    indirect = {kind for kind in kinds if kind.startswith(_INDIRECT)}
+    if not indirect:
+        # The usual case.
+        return (ColumnEdge((column,), _upstreams(items), _transform(kinds)),)
+    filters = ColumnEdge((column,), _upstreams([item for item in items if item.is_indirect]), _transform(indirect))
+    values = [item for item in items if item.is_direct]
+    if not values:
+        return (filters,)
+    return ColumnEdge((column,), _upstreams(values), _transform(kinds - indirect)), filters
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
@@ -352,20 +369,22 @@ def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterato
     """
     by_transform: dict[str, list[_Input]] = {}
     for item in items:
-        kept = [transformation for transformation in item.transformations if transformation.type != "DIRECT"]
-        if kept or not item.transformations:
-            by_transform.setdefault(_transform(kept), []).append(item)
+        kinds = {kind for kind in _kinds([item]) if not kind.startswith("DIRECT:")}
+        if kinds or not item.transformations:
+            by_transform.setdefault(_transform(kinds), []).append(item)
     for transform, inputs in by_transform.items():
-        upstreams, _ = _inputs(inputs)
+        upstreams = _upstreams(inputs)
         if upstreams and columns:
-            yield ColumnEdge(columns, upstreams, transform)
+            yield ColumnEdge(columns, upstreams, transform, of_all_rows=True)
 
 
-def _inputs(items: list[_Input]) -> tuple[tuple[ColumnId, ...], str]:
-    columns = dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field])
-    return tuple(columns), _transform([transformation for item in items for transformation in item.transformations])
+def _upstreams(items: list[_Input]) -> tuple[ColumnId, ...]:
+    return tuple(dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field]))
 
 
-def _transform(transformations: Iterable[_Transformation]) -> str:
-    texts = {f"{part.type or 'null'}:{part.subtype or 'null'}" for part in transformations}
-    return ",".join(sorted(texts, key=lambda text: (text.lower(), text)) if len(texts) > 1 else texts)
+def _kinds(items: list[_Input]) -> set[str]:
+    return {f"{part.type or 'null'}:{part.subtype or 'null'}" for item in items for part in item.transformations}
+
+
+def _transform(kinds: Collection[str]) -> str:
+    return ",".join(sorted(kinds, key=lambda kind: (kind.lower(), kind)) if len(kinds) > 1 else kinds)

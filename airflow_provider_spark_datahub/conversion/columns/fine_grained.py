@@ -220,13 +220,14 @@ def _groups(output: str, columns: DatasetColumns, sources: Sequence[_Source], lo
     urn_of: dict[str, str] = {}
     for edge, source in zip(in_time(columns.edges), sources, strict=True):
         pairs = len(edge.upstreams) * len(edge.downstreams)
-        if len(edge.downstreams) > 1 and pairs * _SHORTEST_COLUMN_URN > longest:
-            left_out += pairs
+        is_large = edge.of_all_rows and pairs * _SHORTEST_COLUMN_URN > longest
+        if is_large or not source.upstreams:
+            left_out += pairs if is_large else 0
             continue
         for column in edge.downstreams:
             if column not in urn_of:
                 urn_of[column] = urns.schema_field_urn(output, column)
-        groups.append(_Group(source, [urn_of[column] for column in edge.downstreams], len(edge.downstreams) > 1))
+        groups.append(_Group(source, [urn_of[column] for column in edge.downstreams], edge.of_all_rows))
     return groups, left_out
 
 
