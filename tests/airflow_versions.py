@@ -56,13 +56,6 @@ def read_names_of_secrets() -> None:
     settings._configure_secrets_masker()
 
 
-def read_defaults_of_providers() -> None:
-    """Have Airflow's configuration read the defaults in provider info, which it reads by itself since 3.2."""
-    if AIRFLOW < (3, 2):
-        manager: Any = importlib.import_module("airflow.providers_manager")
-        manager.ProvidersManager()._initialize_providers_configuration()
-
-
 def policies() -> list[Any]:
     """Return what Airflow calls as a cluster policy of tasks."""
     settings: Any = importlib.import_module("airflow.settings")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.configuration import conf
 from airflow.providers.common.compat.sdk import BaseHook
 from airflow.sdk import BaseOperator
 
@@ -25,8 +24,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from airflow_provider_spark_datahub.task import OPTIONS
-from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager, read_defaults_of_providers
-from tests.cases import cases
+from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager
 
 PACKAGE = "airflow-provider-spark-datahub"
 
@@ -78,13 +76,6 @@ def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool]
         hook = getattr(importlib.import_module(module), name)
         assert issubclass(hook, BaseHook)
         assert (hook.conn_type, hook.hook_name) == (one["connection-type"], one["hook-name"])
-
-
-@pytest.mark.parametrize("section", ["operators", "hooks"])
-def test_listed_modules_exist(section: str) -> None:
-    for entry in provider.get_provider_info()[section]:
-        for module in entry["python-modules"]:
-            importlib.import_module(module)
 
 
 def test_every_operator_and_every_hook_is_listed() -> None:
@@ -159,27 +150,6 @@ def test_the_configuration_page_has_every_option_and_setting() -> None:
     assert rows == {*OPTIONS, *LineageSettings.settable(), "emit_assets", *of_datahub}
 
 
-@pytest.mark.parametrize(
-    ("option", "read", "default"),
-    [
-        ("enabled", conf.getboolean, True),
-        ("datahub_conn_id", conf.get, "datahub_rest_default"),
-        ("lineage", conf.get, ""),
-        ("lineage_on_failure", conf.get, "warn"),
-        ("events_location", conf.get, ""),
-        ("outbox_location", conf.get, ""),
-        ("outbox_max_bytes", conf.getint, 1024**3),
-        ("group_access", conf.getboolean, False),
-        ("lineage_timeout", conf.getfloat, 30.0),
-        ("emit_periodically", conf.getfloat, 0.0),
-        ("openlineage_jar", conf.get, ""),
-    ],
-)
-def test_airflow_reads_the_defaults(option: str, read: Callable[[str, str], object], default: object) -> None:
-    read_defaults_of_providers()
-    assert read("spark_datahub", option) == default
-
-
 def test_entry_points() -> None:
     found = {(entry.group, entry.name): entry.load() for entry in importlib.metadata.distribution(PACKAGE).entry_points}
     assert found["apache_airflow_provider", "provider_info"] is provider.get_provider_info
@@ -195,12 +165,3 @@ def test_airflow_loads_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_version_is_the_packages() -> None:
     assert importlib.metadata.version(PACKAGE) == airflow_provider_spark_datahub.__version__
-
-
-@pytest.mark.slow
-@cases("provider")
-def test_every_registered_type_has_a_sink(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": name, "host": host}))
-    with sink_of("lineage") as sink:
-        assert sink.name == name.removeprefix("datahub-")

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
@@ -70,15 +68,6 @@ def test_parts_at_the_same_time_keep_the_order_within_each(tmp_path: Path) -> No
     for part in PARTS:
         of_part = {proposal.to_json() for proposal in part}
         assert [proposal for proposal in sink.arrived if proposal.to_json() in of_part] == part
-
-
-def test_a_second_delivery_sends_nothing(tmp_path: Path) -> None:
-    folder = write_parts(tmp_path, PARTS)
-    deliver(folder, Receiver())
-    again = Receiver()
-    delivered = deliver(folder, again)
-    assert again.opened == 0
-    assert (delivered.complete, delivered.delivered) == (3, 1903)
 
 
 def test_delivery_resumes_with_the_batch_that_failed(tmp_path: Path) -> None:
@@ -161,14 +150,6 @@ def test_the_error_names_a_damaged_part(content: bytes, tmp_path: Path) -> None:
         deliver(folder, Receiver())
 
 
-def test_a_table_without_proposals_is_not_a_part(tmp_path: Path) -> None:
-    folder = write_parts(tmp_path, [upserts(2)])
-    (part,) = (folder / "proposals").iterdir()
-    pq.write_table(pa.table({"other": ["x"]}), part)
-    with pytest.raises(PartError, match="cannot be read as a part of a backfill"):
-        deliver(folder, Receiver())
-
-
 class Clock:
     """A clock that goes on only when somebody sleeps."""
 
@@ -200,13 +181,6 @@ def test_time_without_proposals_is_not_saved_up() -> None:
     for expected in (0, 1, 2):
         rate.take(10)
         assert clock.now == pytest.approx(1100 + expected)
-
-
-def test_without_a_rate_nothing_waits() -> None:
-    clock = Clock()
-    rate = Rate(None, clock, clock.sleep)
-    rate.take(10**9)
-    assert (clock.now, rate.burst) == (100.0, None)
 
 
 @pytest.mark.parametrize(("per_second", "burst"), [(0.5, 1), (7.9, 7), (500, 500)])

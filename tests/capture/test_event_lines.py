@@ -117,12 +117,6 @@ def test_limit_counts_the_bytes_of_a_line_without_its_newline(size: int) -> None
     assert collection.report.bytes_read == size + 1 + len(COMPLETE) + 1
 
 
-def test_last_line_over_the_limit_needs_no_newline() -> None:
-    collection = collect(Stored(START + b"\n" + b"x" * 300), max_event_bytes=100)
-    assert types_of(collection) == ["START"]
-    assert collection.report.quarantined[0].reason == "300 bytes long, the limit is 100"
-
-
 @pytest.mark.slow
 def test_line_over_the_limit_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "huge.ndjson"
@@ -140,18 +134,6 @@ def test_line_over_the_limit_is_not_held_in_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     [bad] = collection.report.quarantined
     assert bad.reason == f"{7 + 64 * 1024 * 1024 + 3} bytes long, the limit is 1048576"
-
-
-@pytest.mark.slow
-def test_events_stream_one_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "many.ndjson"
-    path.write_bytes((b'{"eventType": "%s"}\n' % (b"x" * 100_000)) * 300)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in collect(path)) == 300
-        assert tracemalloc.get_traced_memory()[1] < 3_000_000
-    finally:
-        tracemalloc.stop()
 
 
 def test_deadline_ends_the_reading_between_lines() -> None:

@@ -53,15 +53,6 @@ def plan_of(call: list[str]) -> dict[str, Any]:
     return dict(json.loads(call[-1]))
 
 
-def test_an_archive_is_converted(backfill: Backfill, tmp_path: Path) -> None:
-    done = backfill()
-    assert done.exit_code == 0
-    assert "23 events of 1 run" in done.stderr
-    assert "14 proposals in" in done.stderr
-    assert len(list((tmp_path / "out/proposals").iterdir())) == 1
-    assert not (tmp_path / "sink").exists()
-
-
 def test_the_summary_as_json(backfill: Backfill) -> None:
     done = backfill("--dry-run", "--json")
     assert done.exit_code == 0, done.stderr
@@ -116,14 +107,6 @@ def test_a_dry_run_delivers_nothing_and_the_real_one_follows(backfill: Backfill,
     assert backfill("--emit", "lineage_sink").exit_code == 0
     assert [plan_of(call)["dry_run"] for call in calls(tmp_path)] == [True, False]
     assert len(delivered_lines(tmp_path / "sink")) == 14
-
-
-def test_another_plan_into_the_same_folder_is_refused(backfill: Backfill, tmp_path: Path) -> None:
-    backfill()
-    done = backfill("--set", "env=DEV", "--emit", "lineage_sink")
-    assert done.exit_code == 2
-    assert "holds the results of another backfill" in done.stderr
-    assert not (tmp_path / "sink").exists()
 
 
 def test_since_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:

@@ -6,28 +6,19 @@ import gzip
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from datahub.ingestion.api.common import PipelineContext
-from datahub.ingestion.source.file import GenericFileSource
-from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 from airflow_provider_spark_datahub import __version__
 from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED
 from tests.cases import cases
-from tests.cli.commands import EVENTS, JOB, run
+from tests.cli.commands import JOB, run
 from tests.conversion.builders import column, column_lineage, file, query
 from tests.oracles.strict import canonical_violations
 
 
 def aspects(text: str) -> list[str]:
     return [json.loads(line)["aspectName"] for line in text.splitlines()]
-
-
-def results(text: str) -> list[str]:
-    events = (json.loads(line)["aspect"]["json"] for line in text.splitlines() if "RunEvent" in line)
-    return [event["result"]["type"] for event in events if "result" in event]
 
 
 def test_version() -> None:
@@ -42,29 +33,11 @@ def test_convert_writes_one_proposal_a_line() -> None:
     assert result.stderr == "23 events, 14 proposals\n"
 
 
-@pytest.mark.parametrize(("exit_code", "expected"), [(0, "SUCCESS"), (1, "FAILURE"), (137, "FAILURE"), (-9, "FAILURE")])
-def test_the_exit_code_decides_the_result(exit_code: int, expected: str) -> None:
-    assert results(run("convert", JOB, "--exit-code", exit_code).stdout) == [expected]
-
-
 def test_output_and_standard_output_are_the_same(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     assert run("convert", JOB, "-o", out).stdout == ""
     assert out.read_text() == run("convert", JOB).stdout
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
-
-
-def test_datahub_ingest_reads_the_array(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    run("convert", EVENTS / "c_fail_midway.ndjson", "--exit-code", 1, "--format", "datahub", "-o", out)
-    file_source: Any = GenericFileSource
-    source = file_source.create({"path": str(out)}, PipelineContext(run_id="test"))
-    read = [unit.metadata for unit in source.get_workunits()]
-    assert len(read) == len(json.loads(out.read_text()))
-    (patch,) = (proposal for proposal in read if isinstance(proposal, MetadataChangeProposalClass))
-    assert (patch.changeType, patch.aspectName) == ("PATCH", "dataJobInputOutput")
-    assert patch.aspect is not None
-    assert patch.aspect.contentType == "application/json-patch+json"
 
 
 def test_per_event() -> None:
@@ -140,16 +113,6 @@ def test_applications_without_the_listener_from_sparks_event_logs_alone(tmp_path
     assert len(flows) == 3  # the second application had two sessions
     for written in ("/lake/out/union/every", "/lake/out/union/pivot", "/lake/out/two/german_orders"):
         assert written in result.stdout
-
-
-@cases("cli")
-def test_unreadable_lines_are_reported_and_the_rest_converted(tmp_path: Path, content: str, said: str) -> None:
-    bad = tmp_path / "bad.ndjson"
-    bad.write_text(content)
-    result = run("convert", JOB, bad, "--exit-code", 0)
-    assert result.exit_code == 1
-    assert said in result.stderr
-    assert "dataFlowInfo" in aspects(result.stdout)
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:

@@ -54,13 +54,6 @@ def test_a_suffix_that_no_view_has_is_an_error(proposals: Path, tmp_path: Path) 
     assert run("show", proposals, "-o", report, "--format", "svg").exit_code == 0
 
 
-def test_a_file_and_standard_output_hold_the_same(proposals: Path, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    run("show", proposals, "-o", out)
-    assert run("show", proposals, "--format", "html").stdout == out.read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "proposals.jsonl"]
-
-
 def test_the_rest_is_shown_if_something_cannot_be_read(proposals: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(proposals.read_text() + "no json\n")
@@ -89,8 +82,3 @@ def test_times_in_another_zone(proposals: Path) -> None:
         assert "times in Asia/Kolkata" in shown
         assert "13:26:31" in shown
         assert "07:56:31" not in shown
-
-
-@pytest.mark.parametrize(("zone", "shown"), [("UTC", "times in UTC"), ("local", "times in ")])
-def test_utc_and_the_local_zone_have_names(proposals: Path, zone: str, shown: str) -> None:
-    assert shown in run("show", proposals, "--timezone", zone).stdout

@@ -107,12 +107,6 @@ def test_of_many_problems_the_first_are_listed_and_the_rest_counted(tmp_path: Pa
     assert len(problems) == 21
 
 
-@pytest.mark.parametrize("text", [STATUS.to_json().encode(), JOB.read_bytes()])
-def test_standard_input(tmp_path: Path, text: bytes) -> None:
-    path = written(tmp_path / "file", text)
-    assert run("show", "-", "--json", stdin=text).stdout == run("show", path, "--json").stdout
-
-
 @pytest.mark.slow
 def test_compressed_files_are_read_whatever_their_names(tmp_path: Path) -> None:
     events = JOB.read_bytes()

@@ -131,16 +131,6 @@ def test_fields_are_read(fields: Any, expected: list[list[Any]]) -> None:
     ] == expected
 
 
-@pytest.mark.parametrize("facet", [{}, {"fields": None}, {"fields": "x"}, {"fields": {}}])
-def test_a_facet_without_fields_is_ignored(facet: Any) -> None:
-    assert schema_metadata(json.dumps(facet).encode(), PLATFORM) is None
-
-
-def test_a_schema_may_have_no_fields() -> None:
-    assert metadata()["fields"] == []
-    assert json.loads(metadata()["platformSchema"]["com.linkedin.schema.MySqlDDL"]["tableSchema"]) == []
-
-
 def test_a_struct_deeper_than_any_table_is_cut() -> None:
     field: Json = {"name": "leaf", "type": "int"}
     for _ in range(400):

@@ -274,12 +274,6 @@ def test_queries_and_sessions_have_parents(
         assert {run: named(found.parent_of(run)) for run in parents} == parents
 
 
-def test_a_session_names_its_parent() -> None:
-    session = only(observed(query(Q1, 1, parent=TASK), query(Q2, 2)))
-    relationships = find(session.proposals(), "dataProcessInstanceRelationships").aspect
-    assert relationships == {"parentInstance": dpi(TASK), "upstreamInstances": []}
-
-
 # Hostile content
 
 

@@ -65,14 +65,6 @@ def test_a_lost_write_of_a_real_application_is_reported() -> None:
     assert found.description == "parquet at NativeMethodAccessorImpl.java:0"
 
 
-def test_a_write_without_event_is_lost() -> None:
-    log = [*execution(1, 10, 12, WRITE), *execution(2, 20, 22, WRITE)]
-    events = builders.whole_application(builders.query("START", second=20))
-    assert lost_in(log, events) == [
-        LostExecution(1, "save at job.py:1", f"{NO_EVENT}; its plan names no file or table")
-    ]
-
-
 @cases("merge")
 def test_executions_that_are_not_lost(executions: list[Json]) -> None:
     log = [

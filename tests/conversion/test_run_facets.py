@@ -241,14 +241,6 @@ def test_a_moment_has_no_partition(length_ms: int) -> None:
     assert partition_spec(interval) == NOT_PARTITIONED
 
 
-def test_a_partition_has_no_time_beside_its_name() -> None:
-    # GMS fails to index a time-series aspect that has both (``TimeseriesAspectTransformer``).
-    assert partition_spec(DataInterval(START_MS, START_MS + ONE_DAY)) == {
-        "partition": "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
-        "type": "PARTITION",
-    }
-
-
 def test_partitions_that_the_producer_names_count_before_the_interval() -> None:
     spec = partition_spec(DataInterval(START_MS, START_MS + ONE_DAY), ("day=2", "day=1"))
     assert spec == {"partition": "day=1,day=2", "type": "PARTITION"}

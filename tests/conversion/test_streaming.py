@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage, RunResult
+from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import _datasets_of, coalesce_with_queries
 from tests.cases import cases
 from tests.conversion import builders
@@ -18,7 +17,6 @@ from tests.conversion.builders import CORPUS, Json, file_urns, json_lines, propo
 from tests.conversion.event_logs import (
     QUERY_ID,
     QUERY_RUN,
-    START_MS,
     STREAMING,
     app_ended,
     app_started,
@@ -148,24 +146,6 @@ def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None
 # -- the rules one by one
 
 ONE_QUERY = [app_started(), query_started(10), query_progressed(11), query_terminated(), app_ended()]
-
-
-def test_a_query_has_job_run_and_edges() -> None:
-    job = query_job(ONE_QUERY)
-    assert job.job_urn == "urn:li:dataJob:(urn:li:dataFlow:(spark,paid,default),paid)"
-    assert job.run_urn == f"urn:li:dataProcessInstance:{QUERY_RUN}"
-    assert edges(job) == (file_urns("/lake/in"), file_urns("/lake/paid"))
-    plan = json.dumps(query_progressed(11)["progress"], separators=(",", ":"))
-    assert job.definition.flow_properties == {"createdAt": str(START_MS), "id": QUERY_ID, "plan": plan}
-    assert job.definition.properties == {
-        "batchId": "0",
-        "numInputRows": "5",
-        "inputRowsPerSecond": "0.5",
-        "processedRowsPerSecond": "2.0",
-        "startTime": "2026-01-01T00:00:10Z",
-        "endTime": "2026-01-01T00:00:12Z",
-    }
-    assert (job.run.result, job.run.started, job.patch_edges) == (RunResult("SUCCESS", "COMPLETE"), True, False)
 
 
 def test_rates_of_all_sources_are_summed() -> None:
@@ -338,12 +318,6 @@ def test_applications_find_their_own_log() -> None:
     assert converter.application_ids == {"app-1", "app-2"}
     *_, query = jobs_of(log, reported)
     assert query.run.parent_urn == f"urn:li:dataProcessInstance:{other}"
-
-
-def test_without_queries_nothing_changes() -> None:
-    events = recorded_events("batch-4.3.0")
-    with_log = jobs_of(json_lines(CORPUS.parent / "event_logs" / "batch-4.3.0.ndjson"), events)
-    assert with_log == builders.jobs(events, SUCCEEDED)
 
 
 def test_run_tree_keeps_the_query_below_its_application() -> None:

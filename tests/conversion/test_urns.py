@@ -9,13 +9,9 @@ import pytest
 from datahub.emitter.mcp_builder import DatahubKey
 from datahub.metadata.urns import (
     CorpUserUrn,
-    DataFlowUrn,
-    DataJobUrn,
     DataPlatformInstanceUrn,
     DataPlatformUrn,
     DataProcessInstanceUrn,
-    DatasetUrn,
-    SchemaFieldUrn,
     TagUrn,
 )
 from datahub.utilities.urn_encoder import UrnEncoder
@@ -100,30 +96,6 @@ words = st.text("abz-_09", min_size=1, max_size=20)
 @given(names)
 def test_reserved_characters_are_encoded(text: str) -> None:
     assert urns.encode(text) == UrnEncoder.encode_string(text)
-
-
-@given(words, names, st.sampled_from(["PROD", "DEV"]))
-def test_a_dataset_has_its_urn(platform: str, name: str, env: str) -> None:
-    assert urns.dataset_urn(platform, name, env) == DatasetUrn(platform, name, env).urn()
-
-
-@given(names, names)
-def test_a_dataset_urn_may_have_an_instance(name: str, instance: str) -> None:
-    with_instance = DatasetUrn.create_from_ids("hive", name, "PROD", platform_instance=instance)
-    assert urns.dataset_urn("hive", name, "PROD", instance) == with_instance.urn()
-
-
-@given(words, names, names, names)
-def test_flows_and_jobs_have_their_urns(orchestrator: str, flow_id: str, cluster: str, job_id: str) -> None:
-    flow = DataFlowUrn(orchestrator, flow_id, cluster)
-    assert FlowIdentity(orchestrator, flow_id, cluster).urn == flow.urn()
-    assert urns.datajob_urn(flow.urn(), job_id) == DataJobUrn(flow, job_id).urn()
-
-
-@given(names, names)
-def test_a_column_has_its_urn(name: str, field: str) -> None:
-    dataset = DatasetUrn("hive", name, "PROD")
-    assert urns.schema_field_urn(dataset.urn(), field) == SchemaFieldUrn(dataset, field).urn()
 
 
 @given(names)

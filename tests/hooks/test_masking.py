@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline
-from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.hooks import check_sink, masking
 from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook
 from tests.airflow_versions import read_names_of_secrets, redact
@@ -74,13 +73,3 @@ def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() ->
     masking.mask("seen-elsewhere")
     extra = {"connection": {"sasl.jaas.config": 'password="seen-elsewhere-too"', "acks": "all", "ssl.key.pem": ""}}
     assert masking.shown_secrets(extra) == {"sasl.jaas.config": "sasl.jaas.config,sasl_jaas_config"}
-
-
-def test_airflows_api_hides_the_secret_fields_of_the_form() -> None:
-    fields = {"schema_registry_login": "me", "schema_registry_password": "canary-1", "ssl_private_key": "canary-2"}
-    assert "canary" not in shown_by_the_api(fields)
-    settings = KafkaSettings.from_connection(
-        ConnectionParts("broker:9092", extra={**fields, "security_protocol": "SSL", "sasl_mechanism": None})
-    )
-    assert settings.schema_registry_config == {"basic.auth.user.info": "me:canary-1"}
-    assert settings.producer_config == {"ssl.key.pem": "canary-2", "security.protocol": "SSL"}

@@ -147,12 +147,6 @@ def test_wrong_arguments_cost_no_spark_job(tmp_path: Path, arguments: dict[str, 
     assert calls(tmp_path) == []
 
 
-def test_the_folder_of_another_backfill_is_left_alone(tmp_path: Path) -> None:
-    execute(tmp_path)
-    with pytest.raises(PlanError, match="another backfill"):
-        execute(tmp_path, lineage={"env": "DEV"})
-
-
 def test_the_arguments_of_a_backfill_are_templates() -> None:
     own = {"sources", "out", "since", "until", "applications", "lineage", "datahub_conn_id"}
     assert own | {"conf", "application"} <= set(BackfillLineageOperator.template_fields)

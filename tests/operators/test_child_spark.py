@@ -79,16 +79,6 @@ def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: F
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("below")
-def test_a_spark_finds_the_users_files_in_its_configuration_folder(tmp_path: Path) -> None:
-    submit = tmp_path / "spark/bin/spark-submit"
-    submit.write_text(submit.read_text().replace('echo "$*"', 'ls "$SPARK_CONF_DIR" > "$FAKE_SPARK/kept"; echo "$*"'))
-    report_of(bash("spark-submit x.py", env={"PATH": os.environ["PATH"], "FAKE_SPARK": os.environ["FAKE_SPARK"]}))
-    names = (tmp_path / "fake-spark/kept").read_text().split()
-    assert names == ["log4j2.properties", "spark-defaults.conf", "spark-env.sh"]
-
-
-@pytest.mark.slow
 @cases("operators")
 @pytest.mark.usefixtures("below")
 def test_a_task_whose_sparks_have_no_lineage_reports_why(command: str, reason: str) -> None:

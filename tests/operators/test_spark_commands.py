@@ -79,23 +79,6 @@ def run(operator: Any, context: Any) -> None:
 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
-def test_a_drop_in_hands_secrets_over_in_a_file(spark: FakeSpark, one: DropIn, tmp_path: Path) -> None:
-    transport = "spark.openlineage.transport"
-    conf = tmp_path / "conf"
-    conf.mkdir()
-    secret = f"{transport}.type=http\n{transport}.url=http://h:1\n{transport}.headers.Authorization=hunter2\n"
-    (conf / "spark-defaults.conf").write_text(secret)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("SPARK_CONF_DIR", str(conf))
-        spark.writes("a_csv_join_agg")
-        run(ours(one, spark), context_of(ours(one, spark), TaskInstance()))
-    words = spark.runs[-1].split()
-    assert "hunter2" not in spark.runs[-1]
-    file = Path(words[words.index("--properties-file") + 1])
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
 def test_a_drop_in_submits_what_the_operator_submits_and_reads_events_and_log(
     spark: FakeSpark, one: DropIn, tmp_path: Path
 ) -> None:

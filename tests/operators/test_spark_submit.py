@@ -341,18 +341,6 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
     assert entry.manifest.redo["task_try"]["result"] == "FAILURE", "a drain makes the lineage of the killed attempt"
 
 
-def test_a_task_that_times_out_stops_spark_before_it_collects(spark: FakeSpark) -> None:
-    spark.writes("k_killed")
-    spark.signals("USR1")
-    operator = operator_with_lineage(spark)
-    context = context_of(operator, TaskInstance(max_tries=1))
-    running: list[bool] = []
-    context["ti"].xcom_push = lambda key, value: running.append(spark.is_running)  # noqa: ARG005 (xcom_push's names)
-    with raised_by(signal.SIGUSR1, lambda: AirflowTaskTimeout("over")), pytest.raises(AirflowTaskTimeout):
-        execute(operator, context)
-    assert running == [False]
-
-
 def test_a_timeout_before_the_job_fails_the_task(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     failure = AirflowTaskTimeout("over")
 

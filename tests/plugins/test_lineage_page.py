@@ -483,57 +483,6 @@ def test_in_a_browser_no_other_site_presses_and_no_name_runs(
         wait_until(sink.exists)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
-def test_in_a_browser_changes_and_what_a_write_reached_are_read(
-    client: TestClient, source: Source, browser: Chromium, width: int, scheme: str
-) -> None:
-    orders = dataset(f"s3://lake/warehouse/{'long_folder_' * 6}/orders")
-    long_name = "a_task_with_a_long_name_" * 3
-    readers = [("shop", "sum"), *(("shop", f"{long_name}{number}") for number in range(9))]
-    put_write(source, orders, *readers, silent=(f"{long_name}without_lineage",))
-    spec = '{"s3": ["s3://lake/warehouse/{table}"]}'
-    changes = [
-        "since the green run of 2026-11-20 04:11 UTC: shop.orders lost the column vat and has the new column tax",
-        f"since the green run of 2026-11-20 04:11 UTC: writes another dataset in each run: path_specs={spec} is one",
-    ]
-    source.reported = [TaskReport(KEY, {"inputs": ["raw"], "outputs": [orders], "changes": changes}, 2**42)]
-    jwt = create_auth_manager().generate_jwt(SimpleAuthManagerUser(username="a viewer", role="viewer"))
-    with served(client.app) as server:
-        browser.open(Path("/dev/null"), width)
-        browser.driver.get(f"{server}/airflow/nothing")
-        browser.driver.add_cookie({"name": "_token", "value": jwt, "path": "/"})
-        browser.emulate(scheme=scheme)
-        browser.complaints()
-        browser.driver.get(f"{server}/airflow/spark-datahub/task?{urlencode(TASK)}")
-        assert [line for line in changes if line not in browser.find("#attempts").text] == []
-        check_readable(browser, width)
-        browser.picture(f"changed-{width}-{scheme}", 900, width)
-        link = browser.driver.find_element("link text", "What did this write reach?")
-        link.click()
-        wait_until(lambda: "Reached through" in browser.find("body").text)
-        assert "inferred, it has no lineage" in browser.find("#attempts").text
-        check_readable(browser, width)
-        browser.picture(f"reached-{width}-{scheme}", 900, width)
-        browser.driver.find_element("link text", "sum").click()
-        wait_until(lambda: "task_id=sum" in browser.driver.current_url)
-        assert browser.complaints() == []
-
-
-def check_readable(browser: Chromium, width: int) -> None:
-    """Check that nothing is cut or scrolls sideways, each text has contrast, and each control and column a name."""
-    ask = "return {}()".format
-    questions = (Path(__file__).parents[1] / "visualization" / "questions.js").read_text()
-    assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
-    assert browser.run(f"{questions}\n{ask('clipped')}") == []
-    assert [each for each in browser.run(f"{questions}\n{ask('contrasts')}") if each[1] < 4.5] == []
-    nodes = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    named = {"link", "button", "checkbox", "searchbox", "textbox", "columnheader", "rowheader", "DisclosureTriangle"}
-    unnamed = [node for node in nodes if node.get("role", {}).get("value") in named and not node["name"].get("value")]
-    assert unnamed == []
-
-
 def watched(app: Any, seen: list[tuple[str, bool, int]]) -> Any:
     """Return an application that notes each request's method, whether it has the cookie, and the answer's status."""
 

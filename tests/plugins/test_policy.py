@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,7 @@ from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
-from tests.airflow_versions import DagSerialization, policies
+from tests.airflow_versions import DagSerialization
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
 from tests.operators.tries import FakeSpark, context_of, execute
 
@@ -185,14 +182,6 @@ def test_a_companys_operator_keeps_its_own_way(
     assert (report["events"] == 23) == (report.get("connection") == "datahub_file") == has_lineage
 
 
-def test_default_args_can_switch_the_lineage_of_a_dag_off(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    one = with_policy(some_dag(enabled=False), monkeypatch, "SparkSubmitOperator")
-    context = context_of(operator := one.get_task("submit"))
-    execute(operator, context)
-    assert context["ti"].xcoms == {}
-    assert "OpenLineage" not in spark.runs[0]
-
-
 def test_a_task_by_policy_that_starts_no_spark_reports_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,12 +202,6 @@ def test_options_in_default_args_that_cannot_be_rendered_do_not_fail_the_task(
     execute(operator, context_of(operator))
     operator.settle_lineage(context_of(operator), "success")
     assert len(spark.runs) == 1
-
-
-def test_the_entry_point_is_an_airflow_policy() -> None:
-    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    (module,) = pyproject["project"]["entry-points"]["airflow.policy"].values()
-    assert import_module(module) in policies()
 
 
 class Unsubclassable(SparkSubmitOperator):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -192,14 +189,6 @@ def test_an_entry_stays_unfinished_if_the_outbox_is_full(tmp_path: Path) -> None
     with pytest.raises(OutboxError, match="is full"):
         recover_entry(full, Deadline.after(600))
     assert list(outbox_at(tmp_path).entries()) == [entry]
-
-
-@pytest.mark.slow
-def test_an_attempt_is_over_when_the_process_that_began_it_is_gone() -> None:
-    code = "import json; from tests.task.test_recovery import begun; print(json.dumps(begun().to_obj()))"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert UnfinishedAttempt.from_obj(json.loads(done.stdout.splitlines()[-1])).is_over
 
 
 def test_a_late_reconnection_has_time_for_the_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

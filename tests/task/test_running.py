@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -496,10 +495,3 @@ def test_an_attempt_imports_only_what_it_uses_and_its_end_nothing_after_the_anno
     own = [name.partition(".")[2] for name in used if name.startswith("airflow_provider_spark_datahub.")]
     assert "conversion.convert" in own
     assert [name for name in own if name.startswith(RARELY_USED)] == []
-
-
-@pytest.mark.slow
-def test_an_unannounced_attempt_imports_the_converter_and_none_of_datahubs_classes(tmp_path: Path) -> None:
-    _, found = imports_of_an_attempt(tmp_path, "not announced")
-    assert "airflow_provider_spark_datahub.conversion.convert" in found
-    assert not [name for name in found if re.match(r"datahub\.(emitter|metadata)|avro|sqlglot", name)]

@@ -115,18 +115,3 @@ def test_a_chain_is_straight() -> None:
     layout = Layout.of(dict.fromkeys("abc", SIZE), [("a", "b"), ("b", "c")])
     assert middle(layout, "a") == middle(layout, "b") == middle(layout, "c")
     assert layout.corners["a"][0] < layout.corners["b"][0] < layout.corners["c"][0]
-
-
-def test_what_joins_several_stands_in_their_middle() -> None:
-    layout = Layout.of(dict.fromkeys("abcd", SIZE), [("a", "d"), ("b", "d"), ("c", "d")])
-    assert middle(layout, "d") == pytest.approx(sum(middle(layout, key) for key in "abc") / 3, abs=0.2)
-
-
-def test_what_no_link_connects_stands_below_each_other() -> None:
-    layout = Layout.of(dict.fromkeys("abcd", SIZE), [("a", "b"), ("c", "d")])
-    assert layout.corners["c"][1] > layout.corners["a"][1] + SIZE[1]
-    assert layout.corners["c"][0] == layout.corners["a"][0]
-
-
-def test_nothing_needs_no_room() -> None:
-    assert Layout.of({}, []) == Layout({}, {}, 0.0, 0.0)
