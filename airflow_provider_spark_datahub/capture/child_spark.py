@@ -89,6 +89,7 @@ class ChildInjection:
     """Configuration of the listener for all Sparks below one attempt.
 
     :param events_folder: absolute folder of their event files, one for each Spark.
+    :param properties: as of :class:`LineageInjection`.
     :param class_archives: folder of archives of Java classes; ``None`` for none.
     :param event_log: absolute folder for Spark's own event logs, which exists; ``None`` for none.
     """
@@ -96,8 +97,7 @@ class ChildInjection:
     events_folder: str
     parent: ParentRun
     root: ParentRun | None = None
-    namespace: str | None = None
-    facets: dict[str, bool] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
     openlineage_jar: str = DEFAULT_OPENLINEAGE_JAR
     event_log: str | None = None
     class_archives: str | None = None
@@ -261,9 +261,7 @@ def _rewrite(
     spark = replace(spark, local_driver=local_driver)
     note = check_listener(submission, spark)
     jar = spark.choose_jar(injection.openlineage_jar, submission)
-    listener = LineageInjection(
-        event_file, jar, injection.parent, injection.root, injection.namespace, injection.facets
-    )
+    listener = LineageInjection(event_file, jar, injection.parent, injection.root, injection.properties)
     users, submission = submission, inject(submission, listener).submission
     if injection.class_archives and local_driver:
         with suppress(ClassArchiveError):

@@ -66,6 +66,15 @@ _UNREAD_EVENTS = (
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
 
+_TRIMMER = "io.openlineage.client.dataset.partition.trimmer."
+WHOLE_PATHS = {
+    "dataset.disabledTrimmers": ";".join(
+        f"{_TRIMMER}{name}Trimmer" for name in ("Date", "KeyValue", "MultiDirDate", "YearMonth")
+    )
+}
+"""Properties of a listener that does not cut the ends of paths."""
+
+
 class ParentRun(msgspec.Struct, frozen=True):
     """An OpenLineage run that the application belongs to.
 
@@ -83,8 +92,7 @@ class LineageInjection:
 
     :param events_file: absolute path of the attempt's event file, on the driver's machine, or address of its folder in
         an object store (``s3://bucket/folder``).
-    :param namespace: namespace of the Spark jobs; ``None`` for OpenLineage's default.
-    :param facets: whether the listener sends a facet, by the facet's name.
+    :param properties: the listener's properties by their names without prefix, where the job does not set them.
     :param endpoint: address of an S3 server other than Amazon's, as the driver reaches it.
     """
 
@@ -92,8 +100,7 @@ class LineageInjection:
     jar: JarChoice
     parent: ParentRun
     root: ParentRun | None = None
-    namespace: str | None = None
-    facets: Mapping[str, bool] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     endpoint: str | None = None
 
 
@@ -115,7 +122,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
 
     All settings of the user are kept. Listeners, jars, packages and Java options are appended to the value that Spark
     would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's
-    namespace and facet switches win. Injecting twice gives the same as injecting once.
+    namespace and other properties win. Injecting twice gives the same as injecting once.
 
     :raises InjectionError: if the user's own transport cannot be combined with ours, or an extended value gets too long
         for a command line.
@@ -128,7 +135,7 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         DRIVER_JAVA_OPTIONS: _java_options(submission.effective(DRIVER_JAVA_OPTIONS)),
         **transport,
         **({} if users_parent else _parents(lineage.parent, lineage.root)),
-        **_where_unset(submission, _switches(lineage)),
+        **_where_unset(submission, {f"{_OPENLINEAGE}{name}": value for name, value in lineage.properties.items()}),
     }
     options = {"jars": submission.jars, "packages": submission.packages}
     for name, added in (("jars", lineage.jar.jars), ("packages", lineage.jar.packages)):
@@ -283,13 +290,6 @@ def _parents(parent: ParentRun, root: ParentRun | None) -> dict[str, str]:
         for prefix, run in runs.items()
         for part, value in (("JobNamespace", run.namespace), ("JobName", run.job_name), ("RunId", run.run_id))
     }
-
-
-def _switches(lineage: LineageInjection) -> dict[str, str]:
-    switches = {f"{_OPENLINEAGE}namespace": lineage.namespace} if lineage.namespace else {}
-    for facet, sent in lineage.facets.items():
-        switches[f"{_OPENLINEAGE}facets.{facet}.disabled"] = "false" if sent else "true"
-    return switches
 
 
 def _where_unset(submission: Submission, values: Mapping[str, str]) -> dict[str, str]:

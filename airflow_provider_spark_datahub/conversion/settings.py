@@ -20,7 +20,7 @@ _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
 _UNNAMED = re.compile(r"[Nn]one|pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
 # Properties of the listener that are parts of our settings: of pipeline_name (the third alone names no flow) and of
-# platform_instance, of catalog_platforms, and of datasets.
+# platform_instance, of catalog_platforms, and of datasets; the last one is for the job's listener alone.
 _FLOW_NAME = "flow_name"
 _DATABRICKS_CLUSTER = "databricks.cluster"
 _PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
@@ -28,6 +28,7 @@ _FLOW_PARTS = (_FLOW_NAME, _DATABRICKS_CLUSTER, _PIPELINE_INSTANCE)
 _HIVE_ALIAS = "metadata.dataset.hivePlatformAlias"
 _MATERIALIZE = "metadata.dataset.materialize"
 _INCLUDE_SCHEMA = "metadata.dataset.include_schema_metadata"
+_TRIMMERS = "metadata.dataset.openLineageTrimmersEnabled"
 # For each value of "datasets", those of the last two.
 _DATASETS = {"none": (False, False), "written": (False, "written"), "keys": (True, False), "schemas": (True, True)}
 DETAILS = ("documentation", "owners", "tags")
@@ -331,6 +332,8 @@ class LineageSettings:
         16_000_000, "the longest text in an aspect, and the longest column lineage of a job, in characters", _length
     )
     capture_evidence: bool = _setting(False, "write which queries gave each edge of a coalesced job")
+    openlineage_trimmers: bool | None = None
+    """The listener's ``openLineageTrimmersEnabled``; see :attr:`trims_paths`."""
     # Launchers set these two; users cannot.
     suffixed_name: str | None = None
     """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken for ``<name>``."""
@@ -345,6 +348,12 @@ class LineageSettings:
     def partition_pattern(self) -> re.Pattern[str] | None:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
         return re.compile(f"(?:{self.file_partition_regexp})$") if self.file_partition_regexp else None
+
+    @property
+    def trims_paths(self) -> bool:
+        """Whether OpenLineage cuts dates and partitions off the ends of paths: patterns of paths need whole ones."""
+        has_patterns = self.file_partition_regexp or any(spec.path_spec_list for spec in self.path_specs)
+        return not has_patterns if self.openlineage_trimmers is None else self.openlineage_trimmers
 
     @property
     def upstream_jobs(self) -> tuple[str, ...]:
@@ -400,6 +409,7 @@ class LineageSettings:
             values["datasets"] = "schemas" if with_schemas is True else "keys"
         elif with_schemas is False or (with_keys is False and with_schemas != "written"):
             values["datasets"] = "none"
+        values["openlineage_trimmers"] = values.pop(_TRIMMERS, None)
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     @classmethod
@@ -468,9 +478,6 @@ _NOTES: Mapping[str, str] = {
     "legacyLineageCleanup.enabled": "not implemented: edges that old listeners wrote onto datasets stay as they are",
     "log.mcps": "has no effect: set Airflow's log level to DEBUG to log every proposal that is sent",
     **{f"metadata.dataset.fabricOneLake.{part}": _FABRIC for part in _ONELAKE_PARTS},
-    "metadata.dataset.openLineageTrimmersEnabled": (
-        "has no effect here: set spark.openlineage.dataset.disabledTrimmers in the task's 'conf'"
-    ),
     "metadata.fabricNotebookFlowNames": _FABRIC,
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
     "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
@@ -500,14 +507,14 @@ _SETTINGS = {setting.name: setting for setting in fields(LineageSettings) if set
 _NAMES: dict[str, str] = {
     **{name: name for name in _SETTINGS},
     **{other: name for name, setting in _SETTINGS.items() for other in setting.metadata["listener"]},
-    **{part: part for part in (*_FLOW_PARTS, _HIVE_ALIAS, _MATERIALIZE, _INCLUDE_SCHEMA)},
+    **{part: part for part in (*_FLOW_PARTS, _HIVE_ALIAS, _MATERIALIZE, _INCLUDE_SCHEMA, _TRIMMERS)},
     "metadata.dataset.experimental_include_schema_metadata": _INCLUDE_SCHEMA,
     "metadata.table.hive_platform_alias": _HIVE_ALIAS,
 }
 _READERS: dict[str, _Reader] = {
     **{name: setting.metadata["read"] for name, setting in _SETTINGS.items()},
     **dict.fromkeys((*_FLOW_PARTS, _HIVE_ALIAS), _text),
-    **dict.fromkeys((_MATERIALIZE, _INCLUDE_SCHEMA), _boolean),
+    **dict.fromkeys((_MATERIALIZE, _INCLUDE_SCHEMA, _TRIMMERS), _boolean),
 }
 
 

@@ -182,8 +182,7 @@ class AttemptLineage:
             str(folder),
             parent,
             root,
-            NAMESPACE,
-            self._facets(),
+            self._listener_properties(),
             options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR,
             str(event_log.folder) if event_log.folder else None,
             str(options.class_archives) if options.class_archives else None,
@@ -298,11 +297,15 @@ class AttemptLineage:
         relative = file.relative_to(options.events_location).as_posix()
         return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
 
-    def _facets(self) -> dict[str, bool]:
-        """Return the facets that the listener must send (or not send) contrary to its defaults."""
+    def _listener_properties(self) -> dict[str, str]:
+        """Return the listener's properties, without their prefix, that the settings want contrary to its defaults."""
         settings = self.options.settings
-        facets = {"spark.logicalPlan": True} if settings.capture_spark_plan else {}
-        return facets if settings.capture_column_level_lineage else {**facets, "columnLineage": False}
+        return {
+            "namespace": NAMESPACE,
+            **({"facets.spark.logicalPlan.disabled": "false"} if settings.capture_spark_plan else {}),
+            **({} if settings.capture_column_level_lineage else {"facets.columnLineage.disabled": "true"}),
+            **({} if settings.trims_paths else capture.WHOLE_PATHS),
+        }
 
     def _injection(
         self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
@@ -341,7 +344,7 @@ class AttemptLineage:
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self.connections.s3_endpoint(str(events_file))
-        lineage = LineageInjection(str(events_file), jar, *runs, NAMESPACE, self._facets(), endpoint)
+        lineage = LineageInjection(str(events_file), jar, *runs, self._listener_properties(), endpoint)
         injection = inject(submission, lineage)
         archive = self._class_archive(submission, spark, jar)
         return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection

@@ -29,13 +29,13 @@ LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 TRANSPORT = "spark.openlineage.transport"
 
+FACETS = {"facets.spark.logicalPlan.disabled": "false", "facets.debug.disabled": "true"}
 LINEAGE = capture.LineageInjection(
     events_file="/events/try1.ndjson",
     jar=capture.JarChoice(jars=(OURS,)),
     parent=capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001"),
     root=capture.ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000"),
-    namespace="analytics",
-    facets={"spark.logicalPlan": True, "debug": False},
+    properties={"namespace": "analytics", **FACETS},
 )
 
 

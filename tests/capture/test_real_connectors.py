@@ -62,7 +62,7 @@ def submitted(submission: capture.Submission, folder: Path) -> tuple[capture.Jar
         application=str(application),
     )
     jar = capture.SparkSubmit(str(SPARK_SUBMIT), env, True).choose_jar(str(LISTENER), given)
-    lineage = capture.LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, "analytics", {})
+    lineage = capture.LineageInjection(str(folder / "events.ndjson"), jar, PARENT, PARENT, {"namespace": "analytics"})
     command = [str(SPARK_SUBMIT), "--master", "local[1]", *capture.inject(given, lineage).submission.arguments]
     done = subprocess.run(
         [*command, str(application)], env=env, capture_output=True, text=True, check=False, timeout=300, cwd=folder

@@ -97,8 +97,8 @@ def injected(properties: Mapping[str, object], env: Mapping[str, str], events_fi
     spark = capture.SparkSubmit(str(SPARK_SUBMIT), env, True)
     submission = replace(spark.with_base(capture.Submission(properties)), replaceable=True)
     jar = spark.choose_jar(OPENLINEAGE_JAR, submission)
-    facets = {"environment-properties": False}
-    lineage = capture.LineageInjection(str(events_file), jar, PARENT, ROOT, "analytics", facets)
+    switches = {"namespace": "analytics", "facets.environment-properties.disabled": "true"}
+    lineage = capture.LineageInjection(str(events_file), jar, PARENT, ROOT, switches)
     injected = capture.inject(submission, lineage).submission
     with suppress(capture.ClassArchiveError):  # if `make setup` wrote none
         injected = CLASS_ARCHIVES.find(submission, spark.installation, env, jar).added_to(injected)

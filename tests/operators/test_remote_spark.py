@@ -231,7 +231,8 @@ INJECTED = {
 
 
 def with_lineage(submission: Submission, jar: JarChoice) -> Submission:
-    return inject(submission, LineageInjection("/shared/events/1.ndjson", jar, PARENT, namespace="default")).submission
+    lineage = LineageInjection("/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"})
+    return inject(submission, lineage).submission
 
 
 def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,23 +49,12 @@ def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
     assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
 
 
-@pytest.mark.parametrize(
-    ("settings", "property_name", "value"),
-    [
-        (LineageSettings(), "spark.openlineage.facets.spark.logicalPlan.disabled", None),
-        (LineageSettings(capture_spark_plan=True), "spark.openlineage.facets.spark.logicalPlan.disabled", "false"),
-        (LineageSettings(), "spark.openlineage.facets.columnLineage.disabled", None),
-        (
-            LineageSettings(capture_column_level_lineage=False),
-            "spark.openlineage.facets.columnLineage.disabled",
-            "true",
-        ),
-    ],
-)
-def test_the_listener_sends_what_the_settings_want(
-    tmp_path: Path, settings: LineageSettings, property_name: str, value: str | None
-) -> None:
-    assert Try(tmp_path, options={"settings": settings}).inject().get(property_name) == value
+@cases("task")
+def test_the_listener_sends_what_the_settings_want(tmp_path: Path, settings: Any, sent: dict[str, str]) -> None:
+    injected = Try(tmp_path, options={"settings": LineageSettings.from_mapping(settings)}).inject()
+    ours = ("spark.openlineage.facets.", "spark.openlineage.dataset.")
+    found = {name.removeprefix("spark.openlineage."): injected[name] for name in injected if name.startswith(ours)}
+    assert found == sent
 
 
 def test_a_file_that_a_cleared_task_left_is_not_appended_to(one: Try, tmp_path: Path) -> None:
