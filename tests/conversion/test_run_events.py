@@ -139,6 +139,21 @@ def test_columns_are_followed_through_expressions(project: str, columns: dict[st
 
 
 @cases("run_events")
+def test_plans_show_whole_columns(plans: list[list[str]], columns: dict[str, list[str]], unknown: list[str]) -> None:
+    """Plans are those of each execution; a column with a source ``?`` is not resolved."""
+    reader = PlanColumns()
+    *_, found = [reader.of(texts) for texts in plans]
+    sink, written = found.written[0]
+    resolved = found.resolved[sink]
+    sources = {
+        name: sorted(f"{one.dataset.path.rpartition('/')[2]}.{one.column}" for one in written.get(name, ()))
+        for name in written.keys() | resolved
+    }
+    assert {name: listed + ["?"] * (name not in resolved) for name, listed in sources.items()} == columns
+    assert [*found.unknown] == unknown
+
+
+@cases("run_events")
 def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, name: str) -> None:
     assert PlanNames(LoggedApplication("app")).id_of(PlanDataset(path)) == ("file", name)
 

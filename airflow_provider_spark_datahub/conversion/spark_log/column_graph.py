@@ -21,13 +21,19 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     PlanDataset,
     closing_bracket,
     id_of,
+    ids_of,
     split_items,
 )
 
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?")
+_OF_UNION = "'"
+"""Between the id of a column of a union, which is that of a column of its first part, and the number of the union."""
+_MORE_FIELDS = re.compile(r"\.\.\. \d+ more fields")
+_LEFT_OUT = "..."
 _WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
 # Columns of the query around a subquery that its conditions name.
 _OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
+_LAMBDA_VARIABLE = re.compile(r"\blambda \w+#\d+L?")
 _PIVOT = "pivotfirst("
 _CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
 _STRUCT = "struct("
@@ -80,6 +86,8 @@ class ColumnGraph:
         pivots, and correlated subqueries.
     :ivar fields: the fields of each struct, as far as expressions show them.
     :ivar counted_down: columns of ``EXCEPT ALL`` that mark rows of its second query.
+    :ivar scope: the columns that ids mean at the node that is read, if these are not the columns of the ids. A union
+        gives its columns the ids of those of its first part.
     """
 
     def __init__(self) -> None:
@@ -89,7 +97,10 @@ class ColumnGraph:
         self.split: set[str] = set()
         self.counted_down: set[str] = set()
         self.fields: dict[str, dict[str, None]] = {}
+        self.scope: dict[str, str] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
+        self._kept: frozenset[str] = frozenset()
+        self._unions = 0
 
     def read_names(self, node: Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
@@ -101,7 +112,9 @@ class ColumnGraph:
             named = ATTRIBUTE.fullmatch(attribute)
             if named is not None:
                 self.names.setdefault(named["id"], named["name"])
-                aliases += [(named["id"], expression)] if alias else []
+                # Java objects hide the columns that they were made of.
+                is_alias = alias and node.kind != "SerializeFromObject"
+                aliases += [(self.scope.get(named["id"], named["id"]), expression)] if is_alias else []
         for function, attribute in zip(node.listed("Functions") or (), attributes or (), strict=False):
             self.derive(id_of(attribute), self.references(function), Derivation.AGGREGATION)
             self._read_fields(id_of(attribute), function, Derivation.AGGREGATION)
@@ -115,10 +128,40 @@ class ColumnGraph:
             self._read_fields(column, expression)
 
     def derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
-        """Derive a column from others."""
+        """Derive a column from others: from none if it is constant."""
+        if column in self._kept:
+            return
         derived = self._derived.setdefault(column, {})
         for source in below:
-            derived[source] = max(kind, derived.get(source, kind))
+            if source != column:
+                derived[source] = max(kind, derived.get(source, kind))
+
+    def keep_derived(self, *, is_kept: bool) -> None:
+        """Set whether the columns that are derived already stay as they are."""
+        self._kept = frozenset((*self._derived, *self.sources)) if is_kept else frozenset()
+
+    def ids_of(self, items: list[str] | None) -> list[str] | None:
+        """Return the columns that a list names; ``None`` if an item is not a column."""
+        ids = ids_of(items)
+        return [self.scope.get(column, column) for column in ids] if ids and self.scope else ids
+
+    def hide(self, column: str) -> None:
+        """Record that the plans do not show all sources of a column."""
+        self.derive(column, [_LEFT_OUT], Derivation.IDENTITY)
+
+    def unite(self, first: list[str], others: Iterable[list[str] | None]) -> list[str]:
+        """Return the columns of a union, which have the ids of those of its first part."""
+        self._unions += 1
+        output = [f"{column_id(column)}{_OF_UNION}{self._unions}" for column in first]
+        others = [part if part and len(part) == len(first) else [_LEFT_OUT] * len(first) for part in others]
+        for column, *below in zip(output, first, *others, strict=True):
+            self.names[column] = self.names.get(below[0], "")
+            self.derive(column, below, Derivation.IDENTITY)
+            for name in {name: None for part in below for name in self.fields.get(part, ())}:
+                of_parts = [f"{part}.{name}" if name in self.fields.get(part, ()) else part for part in below]
+                self._derive_field(column, name, of_parts, Derivation.IDENTITY)
+        self.scope = self.scope | dict(zip(map(column_id, first), output, strict=True))
+        return output
 
     def align(self, output: list[str] | None, inputs: list[list[str] | None]) -> list[str] | None:
         """Derive the columns of an output from those of its inputs in the same places, and return it."""
@@ -127,6 +170,7 @@ class ColumnGraph:
                 for column, below in zip(output, columns, strict=True):
                     if column != below:
                         self.derive(column, [below], Derivation.IDENTITY)
+                        self.derive_fields(column, below)
         return output
 
     def origins(self, column: str) -> Sources:
@@ -155,23 +199,33 @@ class ColumnGraph:
             waiting += below
         return path
 
+    def is_resolved(self, column: str) -> bool:
+        """Return whether the plans show all columns of datasets, with their names, that a column comes from."""
+        return all(
+            not any(source.dataset.relation for source in self.sources[step])
+            if step in self.sources
+            else step in self.known or step in self._derived
+            for step in self.path(column)
+        )
+
     def references(self, expression: str) -> list[str]:
-        """Return the ids of the columns in an expression.
+        """Return the ids of the columns in an expression; one that nothing defines stands for what Spark left out.
 
         A text in it may look like a column, so an id counts only behind the name of its column.
         """
-        expression = _OUTER.sub("", _without_conditions(expression))
-        references, end = [], len(expression)
+        expression = _LAMBDA_VARIABLE.sub("", _OUTER.sub("", _without_conditions(expression)))
+        references, end = [_LEFT_OUT] if _MORE_FIELDS.search(expression) else [], len(expression)
         for match in reversed(list(_REFERENCE.finditer(expression))):
             name = self.names.get(match["id"])
             begin = match.start() - len(name or "")
+            if match.end() > end:
+                continue
+            spelling = expression[max(begin, 0) : match.start()]
+            is_unknown = name is None and expression[match.start() - 1 : match.start()].isalnum()
             # A query may spell a column in another case than its table.
-            if (
-                match.end() <= end
-                and name is not None
-                and expression[max(begin, 0) : match.start()].lower() == name.lower()
-            ):
-                references.append(match["id"] + self._field_at(match["id"], expression, match.end()))
+            if is_unknown or (name is not None and spelling.lower() == name.lower()):
+                column = self.scope.get(match["id"], match["id"])
+                references.append(column + self._field_at(column, expression, match.end()))
                 # The name of an aggregate holds the names of its columns.
                 end = begin
         return references
@@ -188,9 +242,14 @@ class ColumnGraph:
 
     def kind_of(self, expression: str) -> Derivation:
         """Return whether an expression is a column as it is."""
+        is_same = self._column(expression) or SUBQUERY.search(expression)
+        return Derivation.IDENTITY if is_same else Derivation.TRANSFORMATION
+
+    def _column(self, expression: str) -> str:
+        """Return the column that an expression is; empty if it is not one as it is."""
         named = ATTRIBUTE.fullmatch(expression)
         is_column = named is not None and self.names.get(named["id"]) == named["name"]
-        return Derivation.IDENTITY if is_column or SUBQUERY.search(expression) else Derivation.TRANSFORMATION
+        return self.scope.get(named["id"], named["id"]) if named is not None and is_column else ""
 
     def generate(self, generator: str, columns: list[str]) -> None:
         """Derive the columns of a generator: all from all of its arguments, unless it shows the rows that it makes."""
@@ -200,7 +259,8 @@ class ColumnGraph:
         named = _ROWS_OF_COLUMN.fullmatch(generator)
         if not rows and named is not None and (named["function"] == "inline" or len(columns) == 2):
             # The rows are the structs of an array, or the entries of a map.
-            fields = [f"{named['id']}.{name}" for name in self.fields.get(named["id"], ())]
+            struct = self.scope.get(named["id"], named["id"])
+            fields = [f"{struct}.{name}" for name in self.fields.get(struct, ())]
             if len(fields) == len(columns):
                 for column, field in zip(columns, fields, strict=True):
                     self.derive(column, [field], Derivation.IDENTITY)
@@ -220,9 +280,8 @@ class ColumnGraph:
 
         ``max(struct(day, day#3, amount, amount#2))#9`` has a field ``day`` that comes from ``day#3`` only.
         """
-        named = ATTRIBUTE.fullmatch(expression)
-        if named is not None and self.names.get(named["id"]) == named["name"]:
-            self.derive_fields(column, named["id"], kind)
+        if same := self._column(expression):
+            self.derive_fields(column, same, kind)
             return
         call = _CALL.match(expression)
         closing = closing_bracket(expression, call.end()) if call is not None else None
@@ -238,6 +297,11 @@ class ColumnGraph:
         self.fields.setdefault(column, {})[name] = None
         self.split.add(f"{column}.{name}")
         self.derive(f"{column}.{name}", below, kind)
+
+
+def column_id(column: str) -> str:
+    """Return the id that plans give a column."""
+    return column.partition(_OF_UNION)[0]
 
 
 def _named_arguments(function: str, arguments: list[str]) -> Iterable[tuple[str, str]]:

@@ -6,16 +6,20 @@ Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_hard_
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnGraph,
     ColumnSource,
     Derivation,
     Sources,
+    column_id,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
@@ -29,7 +33,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Tree,
     closing_bracket,
     id_of,
-    ids_of,
     split_items,
 )
 
@@ -85,6 +88,8 @@ class ExecutionColumns(NamedTuple):
         that come from columns that the dataset lacks.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     :param has_union: the rows are those of several queries. OpenLineage may report the first query's column only.
+    :param resolved: columns of each sink whose sources the plans show in full, with their names: none for constants.
+    :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and commands.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -93,6 +98,8 @@ class ExecutionColumns(NamedTuple):
     merged: frozenset[PlanDataset]
     exact: Mapping[PlanDataset, frozenset[str]]
     has_union: bool = False
+    resolved: Mapping[PlanDataset, frozenset[str]] = MappingProxyType({})
+    unknown: tuple[str, ...] = ()
 
 
 NO_COLUMNS = ExecutionColumns([], {}, (), frozenset(), {})
@@ -111,7 +118,7 @@ class PlanColumns:
     """
 
     def __init__(self) -> None:
-        self._checkpoints: dict[tuple[str, ...], _Origins | None] = {}
+        self._checkpoints: dict[tuple[str, ...], _Checkpoint | None] = {}
         self._rdds: dict[str, tuple[str, ...]] = {}
 
     def of(self, plans: Sequence[str], description: str = "") -> ExecutionColumns:
@@ -120,7 +127,7 @@ class PlanColumns:
         :param plans: texts of the physical plans of the execution and its parts, in Spark's "formatted" mode.
         :param description: the call site of the execution, or what the job calls it.
         """
-        visitor = _Visitor(self._checkpoints, self._rdds)
+        visitor = _Visitor(self._checkpoints, self._rdds, has_parts=len(plans) > 1)
         # The parts come after the execution, and their scans name the files that it reads.
         trees = [visitor.visit(tree) for plan in reversed(plans) for tree in Plan.of(plan).trees]
         own = trees[-1] if trees else None
@@ -133,7 +140,8 @@ class PlanColumns:
         origins = {column: graph.origins(column) for column in output}
         # Jobs may call their executions what they like.
         if own is not None and not written and (CHECKPOINT in description or " at " not in description):
-            self._keep(output, origins)
+            resolved = frozenset(column_id(column) for column in output if graph.is_resolved(column))
+            self._keep(_Checkpoint({column_id(column): sources for column, sources in origins.items()}, resolved))
         named = [(graph.names.get(column, ""), sources) for column, sources in origins.items()]
         return ExecutionColumns(
             written,
@@ -142,24 +150,41 @@ class PlanColumns:
             frozenset(sinks.merged),
             sinks.of_hidden if visitor.ends else sinks.exact,
             any(node.kind == "Union" for tree in trees for node in tree.nodes.values()),
+            sinks.resolved,
+            # A part of the execution may name the target of the command around it.
+            (*visitor.unknown, *(visitor.commands if not written else ())),
         )
 
-    def _keep(self, output: tuple[str, ...], origins: _Origins) -> None:
-        if output and any(origins.values()):
-            is_new = output not in self._checkpoints or self._checkpoints[output] == origins
-            self._checkpoints[output] = origins if is_new else None
+    def _keep(self, checkpoint: _Checkpoint) -> None:
+        output = (*checkpoint.origins,)
+        if any(checkpoint.origins.values()):
+            is_new = output not in self._checkpoints or self._checkpoints[output] == checkpoint
+            self._checkpoints[output] = checkpoint if is_new else None
 
 
-_Origins = dict[str, Sources]
+class _Checkpoint(NamedTuple):
+    """Columns of a checkpoint, by their ids.
+
+    :param resolved: those whose sources the plans show in full.
+    """
+
+    origins: dict[str, Sources]
+    resolved: frozenset[str]
+
+
 _Ids = list[str] | None
 """Ids of the columns that a node gives; ``None`` if they are not known."""
 
 
 class _VisitedTree(NamedTuple):
-    """A tree of a plan, with the ids of each node's output columns by the node's number."""
+    """A tree of a plan, with the ids of each node's output columns by the node's number.
+
+    :param is_logical: it shows a command with the query as it was written, which another plan executes.
+    """
 
     nodes: dict[int, Node]
     is_subquery: bool
+    is_logical: bool
     outputs: dict[int, _Ids]
 
     def _of(self, place: int) -> tuple[str, ...]:
@@ -184,36 +209,60 @@ class _Visitor:
     the columns that its node makes, and returns those that the node gives. Output that the text of a node lists
     counts before what its method returns, and aliases are read from every node.
 
-    :param checkpoints: origins of the columns of earlier checkpoints, by their ids; ``None`` if they are not clear.
+    :param checkpoints: earlier checkpoints, by the ids of their columns; ``None`` if these are not clear.
     :param rdds: these ids by the checkpoint's RDD, once a plan has both.
+    :param has_parts: the execution has inner ones, which run the queries that its plan only names.
     :ivar ends: reasons why the plans do not show where columns come from.
     :ivar databases: tables and queries of databases that the plans read, as reasons: Spark hides where these are.
     :ivar hidden: columns that a scan gives and its dataset does not have.
+    :ivar unknown: leaves that hide a dataset, or may hide one, for people.
+    :ivar commands: commands that do not show what they change, for people.
     """
 
     def __init__(
-        self, checkpoints: Mapping[tuple[str, ...], _Origins | None], rdds: dict[str, tuple[str, ...]]
+        self,
+        checkpoints: Mapping[tuple[str, ...], _Checkpoint | None],
+        rdds: dict[str, tuple[str, ...]],
+        *,
+        has_parts: bool = False,
     ) -> None:
         self.graph = ColumnGraph()
         self.ends: dict[str, None] = {}
         self.databases: dict[str, None] = {}
         self.hidden: set[str] = set()
-        self._checkpoints, self._rdds = checkpoints, rdds
-        self._batches: list[list[str]] = []
+        self.unknown: dict[str, None] = {}
+        self.commands: dict[str, None] = {}
+        self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
+        self._batches: list[tuple[list[str], list[str]]] = []
+        self._scope: dict[str, str] = {}
         self._queries: dict[str, list[str]] = {}
 
     def visit(self, tree: Tree) -> _VisitedTree:
         """Follow the columns through a tree."""
         outputs: dict[int, _Ids] = {}
+        scopes: dict[int, dict[str, str]] = {}
         for node in tree.nodes.values() if self._checkpoints else ():
             self._learn_rdd(node)
+        # The plan of a query's execution is optimized, and comes before the query as a command shows it.
+        command, *below = [node.head for node in tree.nodes.values()][:2] or [""]
+        is_logical = [command.removeprefix("Execute ")] == below
+        self.graph.keep_derived(is_kept=is_logical)
         for number, node in reversed(tree.nodes.items()):
+            of_children = [scopes[child] for child in node.children if scopes.get(child)]
+            if node.kind == "AdaptiveSparkPlan" and not node.children:
+                # Spark draws the plan of a cache within a cache with too little indentation.
+                of_children = [self.graph.scope]
+            self.graph.scope = dict(ChainMap(*of_children)) if len(of_children) > 1 else (of_children or [{}])[0]
             self.graph.read_names(node)
             if len(node.children) == 1 and "Input [" in node.body:
-                outputs[node.children[0]] = ids_of(node.listed("Input")) or outputs.get(node.children[0])
+                outputs[node.children[0]] = self.graph.ids_of(node.listed("Input")) or outputs.get(node.children[0])
             outputs[number] = self._visit_node(node, [outputs.get(child) for child in node.children])
+            scopes[number] = self.graph.scope
+        # Other trees name the columns that this one gives.
+        self._scope |= self.graph.scope
+        self.graph.scope = self._scope
         name, subquery_id = tree.subquery
-        visited = _VisitedTree(tree.nodes, bool(subquery_id), outputs)
+        visited = _VisitedTree(tree.nodes, bool(subquery_id), is_logical, outputs)
         if subquery_id and visited.output:
             self.graph.names[subquery_id] = name
             self.graph.derive(subquery_id, visited.output[:1], Derivation.IDENTITY)
@@ -229,18 +278,23 @@ class _Visitor:
         :param given: ids of the columns of the micro-batch.
         """
         names = self.graph.names
-        for columns in self._batches:
+        for columns, unknown in self._batches:
             if [names.get(column, "") for column in columns] == [names.get(column, "") for column in given]:
                 self.graph.align(columns, [list(given)])
+                self.unknown = {reason: None for reason in self.unknown if reason not in unknown}
 
     def _visit_node(self, node: Node, inputs: list[_Ids]) -> _Ids:
         key = node.output_key()
-        listed = ids_of(node.listed(key)) if key else None
+        listed = self.graph.ids_of(node.listed(key)) if key else None
         visit = self._VISITS.get(node.kind) or (_Visitor._join if "Join" in node.kind else _Visitor._unchanged)
         given = visit(self, node, inputs, listed)
         output = listed if key else given
-        if output and not node.children:
+        if not node.children and output:
             self._read_datasets(node, output)
+        if not (self._has_parts and node.is_logical()) and not (output and self.graph.known.keys() >= {*output}):
+            self.unknown.update(dict.fromkeys(node.unknown()))
+        if node.hides_target():
+            self.commands[f"the plan does not show what the command changes ({redact_text(node.head)})"] = None
         if node.children or (output and not any(map(self._has_source, output))):
             self.ends.update(dict.fromkeys(node.reasons_without_sources()))
         return output
@@ -254,15 +308,20 @@ class _Visitor:
         hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
         if relation is not None:
             self.databases[f"the address of the database is hidden (JDBCRelation({relation.relation}))"] = None
+        for column in output if node.is_constant() else ():
+            self.graph.derive(column, (), Derivation.IDENTITY)
         for dataset in (*node.sources(), *([relation] if relation else [])):
             for column in output:
                 name = self.graph.names.get(column, "")
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
                     self.graph.known[column] = {source: Derivation.AGGREGATION} if source.column else {}
+                    if not (source.column or name == "count(*)"):
+                        self.graph.hide(column)
                 elif name in hidden:
                     # OpenLineage may take it for a column of the dataset.
                     self.hidden.add(column)
+                    self.graph.derive(column, (), Derivation.IDENTITY)
                 else:
                     self.graph.sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
@@ -273,10 +332,10 @@ class _Visitor:
         return inputs[-1] if inputs and not node.is_code() else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return node.ids(0) if node.lists else self._unchanged(node, inputs, listed)
+        return self.graph.ids_of(node.lists[0]) if node.lists else self._unchanged(node, inputs, listed)
 
     def _last_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return node.ids(-1) if node.lists else self._unchanged(node, inputs, listed)
+        return self.graph.ids_of(node.lists[-1]) if node.lists else self._unchanged(node, inputs, listed)
 
     def _scan(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Find the execution of this application that made rows which the plan reads as they are, if there is one."""
@@ -284,28 +343,32 @@ class _Visitor:
             if CHECKPOINT in node.body:
                 self._read_checkpoint(node, listed)
             elif " SQLExecutionRDD[" in node.body:
-                self._batches.append(listed)
+                self._batches.append((listed, [*node.unknown()]))
         return self._unchanged(node, inputs, listed)
 
     def _learn_rdd(self, node: Node) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
-        ids = tuple(ids_of(node.listed("Output")) or ()) if rdd is not None else ()
+        ids = tuple(self.graph.ids_of(node.listed("Output")) or ()) if rdd is not None else ()
         if rdd is not None and self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
 
     def _read_checkpoint(self, node: Node, listed: list[str]) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
         first = self._rdds.get(rdd[0], ()) if rdd is not None else ()
-        origins = self._checkpoints.get(first) or {}
-        if len(first) == len(listed):
-            self.graph.known.update((column, origins[known]) for column, known in zip(listed, first, strict=True))
+        checkpoint = self._checkpoints.get(first)
+        if checkpoint is None or len(first) != len(listed):
+            return
+        for column, known in zip(listed, first, strict=True):
+            self.graph.known[column] = checkpoint.origins[known]
+            if known not in checkpoint.resolved:
+                self.graph.hide(column)
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:
             return self._unchanged(node, inputs, listed)
-        made = node.ids(-1) or []
+        made = self.graph.ids_of(node.lists[-1]) or []
         self.graph.generate(split_items(node.arguments)[0], made)
-        return [*((node.ids(-2) if len(node.lists) > 1 else None) or ()), *made]
+        return [*((self.graph.ids_of(node.lists[-2]) if len(node.lists) > 1 else None) or ()), *made]
 
     def _python(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Derive the columns of functions in Python, which its second list names, from those of their calls."""
@@ -313,12 +376,15 @@ class _Visitor:
         if len(node.lists) < 2:
             return given
         self._derive_calls(zip(node.lists[0], node.lists[1], strict=False), Derivation.TRANSFORMATION)
-        return [*given, *(node.ids(1) or ())] if given else given
+        return [*given, *(self.graph.ids_of(node.lists[1]) or ())] if given else given
 
     def _python_aggregate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if len(node.lists) > 2:
-            calls = ((call, item) for item, call in product(node.lists[-1], node.lists[1]) if item.startswith(call))
-            self._derive_calls(calls, Derivation.AGGREGATION)
+            self._derive_calls(((call, call) for call in node.lists[1]), Derivation.AGGREGATION)
+            for item, call in product(node.lists[-1], node.lists[1]):
+                # The result of the call total(amount#2)#84 is total(amount#2)#84#85.
+                result = item.removeprefix(call).partition(" ")[0] if item.startswith(call) else ""
+                self.graph.derive(result.removeprefix("#"), [id_of(call)], Derivation.IDENTITY)
         return self._last_list(node, inputs, listed)
 
     def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
@@ -328,14 +394,17 @@ class _Visitor:
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
-        return [*given, *(node.ids(0) or ())] if given and node.lists else given
+        return [*given, *(self.graph.ids_of(node.lists[0]) or ())] if given and node.lists else given
 
     def _expand(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Derive the columns of a node that makes several rows of one from the expressions of each row."""
         output = listed or self._last_list(node, inputs, listed)
         for expressions in node.rows() if output else ():
-            for column, expression in zip(output or (), expressions[-len(output or ()) :], strict=False):
+            of_columns = expressions[-len(output or ()) :]
+            for column, expression in zip(output or (), of_columns, strict=False):
                 self.graph.derive(column, self.graph.references(expression), self.graph.kind_of(expression))
+                if len(of_columns) != len(output or ()):
+                    self.graph.hide(column)
         return output
 
     def _common_query(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -350,8 +419,13 @@ class _Visitor:
         return self.graph.align(self._first_list(node, inputs, listed), inputs)
 
     def _union(self, _node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
-        kept = [columns for columns in inputs[1:] if self.graph.counted_down.isdisjoint(columns or ())]
-        return self.graph.align(inputs[0] if inputs else None, kept)
+        parts = [columns for columns in inputs if self.graph.counted_down.isdisjoint(columns or ())]
+        return self.graph.unite(parts[0], parts[1:]) if parts and parts[0] else None
+
+    def _loop(self, _node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
+        for column in listed or (inputs or [None])[0] or ():
+            self.graph.hide(column)
+        return listed
 
     def _join(self, node: Node, inputs: list[_Ids], _listed: _Ids) -> _Ids:
         inputs = inputs[-2:]
@@ -374,6 +448,7 @@ class _Visitor:
         **dict.fromkeys(("CTERelationDef", "CTERelationRef"), _common_query),
         "InMemoryRelation": _cached,
         "Union": _union,
+        "UnionLoop": _loop,
         **dict.fromkeys(("CartesianProduct", "Except", "Intersect"), _join),
     }
 
@@ -392,6 +467,9 @@ class _Sinks:
             sources = PlanDatasets.of(plans).sources
             self._cloned = {_ALL: {ColumnSource(source, _ALL): Derivation.IDENTITY for source in sources}}
         self.merged: set[PlanDataset] = set()
+        self.resolved: dict[PlanDataset, frozenset[str]] = {}
+        self._unclear: dict[PlanDataset, set[str]] = {}
+        self._executed: dict[PlanDataset, WrittenColumns] = {}
         self.exact: dict[PlanDataset, frozenset[str]] = {}
         self.of_hidden: dict[PlanDataset, frozenset[str]] = {}
 
@@ -416,7 +494,14 @@ class _Sinks:
             if output is None and _HIDES_ITS_QUERY.fullmatch(node.kind):
                 output = self._rows
             for sink in node.sinks():
-                yield sink, self._written_to(sink, node, output, tree)
+                if tree.is_logical and len(self._executed) == 1:
+                    # The command and the execution of its query write the same rows: a table, and files in its place.
+                    [(executed, written)] = self._executed.items()
+                    self.resolved[sink] = self.resolved.get(executed, frozenset())
+                else:
+                    written = self._written_to(sink, node, output, tree)
+                    self._executed |= {} if tree.is_logical else {sink: written}
+                yield sink, written
 
     def _written_to(
         self, sink: PlanDataset, node: Node, output: list[str] | None, tree: _VisitedTree
@@ -427,13 +512,18 @@ class _Sinks:
             return self._cloned
         if node.head == MERGE:
             self.merged.add(sink)
-            return self._merged(node.arguments)
-        if node.kind == "UpdateCommand":
-            return self._updated(node, output or [])
-        names = self._target_names(node, output) if output else []
-        named = [(name, column) for name, column in zip(names, output or (), strict=True) if name]
-        self._find_exact(sink, named)
-        written = {name: self._graph.origins(column) for name, column in named if name not in _HIDDEN_COLUMNS}
+        written: WrittenColumns = {}
+        unclear = self._unclear.setdefault(sink, set())
+        assignments = [*self._assignments(node, output or [])]
+        self._find_exact(sink, [(name, column) for name, columns, _ in assignments for column in columns])
+        for name, columns, kind in assignments:
+            sources = written.setdefault(name, {})
+            for column in columns:
+                for source, derivation in self._graph.origins(column).items():
+                    sources[source] = max(kind, derivation, sources.get(source, kind))
+                if not self._graph.is_resolved(column):
+                    unclear.add(name)
+        self.resolved[sink] = frozenset((written.keys() | self.resolved.get(sink, frozenset())) - unclear)
         if node.kind in _CHANGES_ROWS:
             if any(other.kind == MERGE_ROWS for other in tree.nodes.values()):
                 self.merged.add(sink)
@@ -441,6 +531,17 @@ class _Sinks:
                 # Those of rows that stay as they are.
                 sources.pop(ColumnSource(sink, name), None)
         return {name: sources for name, sources in written.items() if sources}
+
+    def _assignments(self, node: Node, output: list[str]) -> Iterator[tuple[str, list[str], Derivation]]:
+        """Yield the columns of a sink, each with the columns of the query from which a node makes it."""
+        if node.head == MERGE:
+            yield from self._merged(node.arguments)
+        elif node.kind == "UpdateCommand":
+            yield from self._updated(node, output)
+        elif output:
+            names = zip(self._target_names(node, output), output, strict=True)
+            named = [(name, column) for name, column in names if name and name not in _HIDDEN_COLUMNS]
+            yield from ((name, [column], Derivation.IDENTITY) for name, column in named)
 
     def _find_exact(self, sink: PlanDataset, named: Sequence[tuple[str, str]]) -> None:
         """Find the columns of a sink whose sources the plan shows better than OpenLineage."""
@@ -452,32 +553,21 @@ class _Sinks:
                 name for name, path in paths.items() if not split.isdisjoint(path)
             }
 
-    def _updated(self, node: Node, columns: list[str]) -> WrittenColumns:
-        """Return the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
+    def _updated(self, node: Node, columns: list[str]) -> Iterator[tuple[str, list[str], Derivation]]:
+        """Yield the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
         expressions = node.lists[0] if node.lists else []
-        written: WrittenColumns = {}
         for column, expression in zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ():
-            for below in self._graph.references(expression):
-                for source, derivation in self._graph.origins(below).items() if below != column else ():
-                    kind = max(derivation, self._graph.kind_of(expression))
-                    written.setdefault(self._graph.names.get(column, ""), {})[source] = kind
-        return written
+            below = [other for other in self._graph.references(expression) if other != column]
+            yield self._graph.names.get(column, ""), below, self._graph.kind_of(expression)
 
-    def _merged(self, arguments: str) -> WrittenColumns:
-        """Return the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
-        written: WrittenColumns = {}
+    def _merged(self, arguments: str) -> Iterator[tuple[str, list[str], Derivation]]:
+        """Yield the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
         for clause in arguments.split(_ACTIONS)[1:]:
             for action in split_items(clause[: closing_bracket(clause) or 0]):
-                found = _ACTION.match(action)
-                if found is None:
-                    continue
-                expression = action[found.end() :]
-                for column in self._graph.references(expression):
-                    for source, derivation in self._graph.origins(column).items():
-                        sources = written.setdefault(found["column"], {})
-                        kind = max(derivation, self._graph.kind_of(expression))
-                        sources[source] = max(kind, sources.get(source, kind))
-        return written
+                named = _ACTION.match(action)
+                if named is not None:
+                    expression = action[named.end() :]
+                    yield named["column"], self._graph.references(expression), self._graph.kind_of(expression)
 
     def _target_names(self, node: Node, output: list[str]) -> list[str]:
         """Return the names of the target's columns: those that a command lists, or those of the query."""

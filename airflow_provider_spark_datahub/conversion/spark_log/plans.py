@@ -123,6 +123,15 @@ _SINKS = {
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
+_COMMAND = re.compile(r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b")
+_CONSTANT = frozenset({"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"})
+# Leaves without rows that are stored, and those whose rows are another node's.
+_NO_DATASET = (_CONSTANT - {"LocalTableScan"}) | {
+    *("ReusedExchange", "ReusedSubquery", "SubqueryAdaptiveBroadcast", "CTERelationRef", "UnionLoopRef"),
+    *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
+}
+_READS_DELTA_LOG = re.compile(r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b", re.MULTILINE)
+_LOGICAL = frozenset({"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"})
 # An overwrite of what has no partitions.
 _OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
 _OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
@@ -198,10 +207,6 @@ class Node:
         """The lists among its arguments, each as its items."""
         items = split_items(self.arguments)
         return [split_items(item[1:-1]) for item in items if item[:1] + item[-1:] == "[]"]
-
-    def ids(self, number: int) -> list[str] | None:
-        """Return the ids in one of its lists; ``None`` if an item of it is not a column."""
-        return ids_of(self.lists[number])
 
     def listed(self, key: str) -> list[str] | None:
         """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
@@ -302,6 +307,31 @@ class Node:
         if schema is None:
             return frozenset()
         return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
+
+    def is_constant(self) -> bool:
+        """Return whether the node makes its rows of nothing that is stored, or shows that it has none."""
+        return self.head in _CONSTANT
+
+    def is_logical(self) -> bool:
+        """Return whether the node is part of a query as it was written, which a plan of its own executes."""
+        return self.head in _LOGICAL
+
+    def hides_target(self) -> bool:
+        """Return whether the node is a command that does not show what it changes."""
+        is_command = _COMMAND.match(self.head) is not None or self.kind in _SINKS
+        return is_command and not (any(self.sinks()) or self.change())
+
+    def unknown(self) -> Iterator[str]:
+        """Yield how the node hides a dataset, or may hide one, for people."""
+        head = redact_text(self.head)
+        if any(dataset.relation for dataset in (*self.sinks(), *filter(None, [self.relation()]))):
+            yield f"the address of the database is hidden ({head})"
+        elif self.children or self.head in _NO_DATASET or _READS_DELTA_LOG.search(f"{self.head}\n{self.body}"):
+            return
+        elif any(self.sources()):
+            yield from self.unclear_paths() if not any(source.table for source in self.sources()) else ()
+        elif _COMMAND.match(self.head) is None and self.kind not in _SINKS:
+            yield from [*self.reasons_without_sources()] or [f"the plan does not show what it reads ({head})"]
 
     def unclear_paths(self) -> Iterator[str]:
         """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
