@@ -66,7 +66,7 @@ if [ -z "$SPARK_DATAHUB_ENV_LOADED" ] && [ -f "$_datahub_users/spark-env.sh" ]; 
   SPARK_DATAHUB_ENV_LOADED=1
   . "$_datahub_users/spark-env.sh"
 fi
-if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX); then
+if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX 2>/dev/null); then
   if {python} -I -c {bootstrap} {folder} "$_datahub_file" "$@"; then
     _datahub_arguments=()
     while IFS= read -r -d '' _datahub_argument; do
@@ -127,6 +127,9 @@ class ChildInjection:
                 bootstrap=shlex.quote(bootstrap),
             )
         )
+        # A Spark of another user that gets these variables (sudo -E) reads the script, and starts without lineage.
+        folder.chmod(0o711)
+        (folder / _SCRIPT).chmod(0o644)
         users = env.get(_USERS_CONF_DIR) or env.get("SPARK_CONF_DIR")
         return {"SPARK_CONF_DIR": str(folder), _USERS_CONF_DIR: users or None, _LOADED: None}
 
@@ -298,6 +301,7 @@ def _main() -> None:
         return  # without an answer, the launch keeps its folder and its arguments
     conf_dir = Path(folder) / name
     conf_dir.mkdir()
+    conf_dir.chmod(0o755)
     for path in files:
         if path.name != _SCRIPT:
             (conf_dir / path.name).symlink_to(path.resolve())

@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 import time
@@ -29,7 +28,14 @@ import msgspec
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
 from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
 from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_CLASS_PATH, DRIVER_JAVA_OPTIONS, Submission
-from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, make_folder, open_regular, write_durably
+from airflow_provider_spark_datahub.foundation.files import (
+    PRIVATE_ACCESS,
+    is_file,
+    make_folder,
+    open_regular,
+    replaceable,
+    write_durably,
+)
 
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
@@ -123,7 +129,7 @@ class ClassArchives:
         listener = jar.class_path
         java = _java(env)
         path = self.folder / f"{_key(java, installation, listener)}.jsa"
-        if not path.is_file():
+        if not is_file(path):
             raise ClassArchiveError(
                 f"{self.folder} has no archive for {java}, {installation.home} and {', '.join(listener) or 'no jar'}: "
                 'run "spark-datahub warm"'
@@ -218,7 +224,7 @@ def _java(env: Mapping[str, str]) -> Path:
 
 def _check_java(java: Path) -> None:
     release = java.parents[1] / "release"
-    version = re.search(r'JAVA_VERSION="(\d+)', release.read_text("utf-8", "replace") if release.is_file() else "")
+    version = re.search(r'JAVA_VERSION="(\d+)', release.read_text("utf-8", "replace") if is_file(release) else "")
     if version and int(version[1]) < _OLDEST_JAVA:
         raise ClassArchiveError(f"{java} is Java {version[1]}: archives need Java {_OLDEST_JAVA} or later")
 
@@ -262,19 +268,8 @@ def _read(path: Path) -> ClassArchive:
 
 
 def _refuse_writable(path: Path) -> None:
-    """Raise ClassArchiveError if another user could write or replace a path; folders with the sticky bit protect it."""
-    trusted = (os.geteuid(), 0)
-    for place in (path, *path.parents):
-        try:
-            status = place.lstat()
-        except OSError as error:
-            raise ClassArchiveError(f"{place} cannot be read: {error.strerror}") from error
-        by_others = status.st_mode & 0o022 and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
-        if status.st_uid not in trusted or by_others or stat.S_ISLNK(status.st_mode):
-            raise ClassArchiveError(
-                f"another user could replace {place}: a class archive is code, so everything on its path must belong "
-                "to this user or root, and be writable for nobody else"
-            )
+    if problem := replaceable(path):
+        raise ClassArchiveError(problem)
 
 
 def _top_names(folder: Path) -> set[str]:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import (
     split_list,
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.files import is_file
 from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
 
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -405,8 +407,10 @@ def _overridden_transport(env: Mapping[str, str]) -> str | None:
         return f"the environment variable {variables[0]}"
     folder = Path.cwd()
     named = [folder / env["OPENLINEAGE_CONFIG"]] if env.get("OPENLINEAGE_CONFIG") else []
-    files = [*named, folder / "openlineage.yml", Path.home() / ".openlineage" / "openlineage.yml"]
-    file = next(filter(Path.is_file, files), None)
+    files = [*named, folder / "openlineage.yml"]
+    with suppress(RuntimeError):  # a container's user may have no home
+        files.append(Path.home() / ".openlineage" / "openlineage.yml")
+    file = next(filter(is_file, files), None)
     try:
         return str(file) if file and _TRANSPORT_SECTION.search(file.read_text("utf-8", "replace")) else None
     except OSError:

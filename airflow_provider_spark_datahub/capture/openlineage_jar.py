@@ -29,6 +29,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.capture import spark_installation as spark
 from airflow_provider_spark_datahub.capture.spark_submit import InjectionError, Submission
+from airflow_provider_spark_datahub.foundation.files import is_file, replaceable
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
 
@@ -79,15 +80,24 @@ class _IvyResolver:
     def resolve(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         """Return the local files of the artifact, which comes first, and of its dependencies.
 
-        :raises _UnresolvableError: if it is not found in time, or there is no network, Java or Ivy.
+        :raises _UnresolvableError: if it is not found in time, there is no network, Java or Ivy, or another user could
+            replace a file.
         """
         module = self.ivy_home() / "cache" / coordinate.group / coordinate.artifact
         jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
         with suppress(OSError):
             descriptor = (module / f"ivy-{coordinate.version}.xml").read_text("utf-8", "replace")
             if "<dependency " not in descriptor and jar.is_file():
-                return (jar,)
-        return self._resolved_by_ivy(coordinate)
+                return self._checked((jar,))
+        return self._checked(self._resolved_by_ivy(coordinate))
+
+    @staticmethod
+    def _checked(jars: tuple[Path, ...]) -> tuple[Path, ...]:
+        for jar in jars:
+            # Not the group: in Airflow's image, all files of the user are writable for his group.
+            if is_file(jar) and (problem := replaceable(Path(os.path.realpath(jar)), writers=0o002)):
+                raise _UnresolvableError(f"{problem}; see spark.jars.ivy")
+        return jars
 
     def _resolved_by_ivy(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         ivy, java = self.installation.ivy_jar(), self._java()
@@ -335,7 +345,7 @@ class _Chooser(msgspec.Struct, frozen=True):
             if _openlineage_name(entry) is None:
                 continue
             local = _local_file(entry)
-            if local is not None and local.is_file():
+            if local is not None and is_file(local):
                 self._check_file(local)
             elif local is not None and self.local_driver:
                 # Spark skips a jar that does not exist, and the listener would then kill the job.
@@ -370,7 +380,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         for entry in self._entries_of_the_job():
             local = _local_file(entry)
             if _S3_TRANSPORT_NAME.fullmatch(_artifact_of(entry)) and (
-                local is None or not self.local_driver or local.is_file()
+                local is None or not self.local_driver or is_file(local)
             ):
                 return listener
         if not self.local_driver and listener.origin.startswith(_PROVIDED):

@@ -12,7 +12,7 @@ from typing import Literal, Self, cast
 
 import msgspec
 
-from airflow_provider_spark_datahub.foundation.files import open_regular
+from airflow_provider_spark_datahub.foundation.files import exists, is_file, open_regular
 
 ScalaVersion = Literal["2.12", "2.13"]
 
@@ -86,7 +86,7 @@ class SparkInstallation(msgspec.Struct, frozen=True):
 
     def defaults(self) -> dict[str, str]:
         """Return the properties of ``spark-defaults.conf``; empty if there is none."""
-        return _read_properties(self.defaults_file) if self.defaults_file.is_file() else {}
+        return _read_properties(self.defaults_file) if is_file(self.defaults_file) else {}
 
     def ivy_jar(self) -> Path | None:
         """Return the Ivy with which this Spark resolves ``--packages``."""
@@ -136,7 +136,7 @@ def base_file(installation: SparkInstallation | None, properties_file: str | Non
     """Return the file that :func:`base_properties` reads; ``None`` if there is none."""
     if properties_file is not None:
         return Path(properties_file)
-    return installation.defaults_file if installation and installation.defaults_file.is_file() else None
+    return installation.defaults_file if installation and is_file(installation.defaults_file) else None
 
 
 def knows_base_file(
@@ -153,7 +153,7 @@ def knows_base_file(
         if "bin/spark-submit" in script:
             script = _own_script(str(installation.home / "bin" / "spark-submit"))
         env_script = installation.conf_dir / "spark-env.sh"
-        lines = _content(env_script).decode(errors="replace").splitlines() if env_script.exists() else []
+        lines = _content(env_script).decode(errors="replace").splitlines() if exists(env_script) else []
     except OSError:
         return False
     return "bin/spark-class" in script and not any(

@@ -8,7 +8,7 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,6 +232,8 @@ _SHUTDOWN = "Invoking stop() from shutdown hook"
 _LOG_LINE = re.compile(r"[\d/:. -]+ (TRACE|DEBUG|INFO|WARN) ")
 _HANG_SECONDS = 10.0
 """Time after which a Spark that has not stopped hangs."""
+_LINE_CHARS = 10_000
+"""Characters of a line that are looked at, and remembered; a program may print megabytes without an end of line."""
 
 
 class DriverOutput:
@@ -250,10 +252,10 @@ class DriverOutput:
     def watched(self, lines: Iterable[T]) -> Iterator[T]:
         """Yield the lines unchanged."""
         for line in lines:
-            if isinstance(line, str) and line.strip():
-                if not _LOG_LINE.match(line):  # Spark logs how it stops
-                    self.last_line = line.strip()
-                self._watch(line)
+            if isinstance(line, str) and (start := line[:_LINE_CHARS].strip()):
+                if not _LOG_LINE.match(start):  # Spark logs how it stops
+                    self.last_line = start
+                self._watch(line[:_LINE_CHARS])
             yield line
 
     def _watch(self, line: str) -> None:
@@ -296,14 +298,19 @@ def running_submits(*places: str) -> list[int]:
     """Return the ids of this machine's processes of ``spark-submit`` that name one of the places of events. Only Linux.
 
     A place is a file, or a folder of files, which only one attempt has. In cluster mode, the process is left out: the
-    driver runs elsewhere.
+    driver runs elsewhere. So are those of users who own neither the place nor its folder: anybody may name it.
     """
-    marks = tuple(filter(None, places))
-    return sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _writes_to(folder, marks))
+    marks, users = tuple(filter(None, places)), {os.geteuid()}
+    for place in {path for mark in marks for path in (Path(mark), Path(mark).parent)}:
+        with suppress(OSError):
+            users.add(place.stat().st_uid)
+    return sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _writes_to(folder, marks, users))
 
 
-def _writes_to(process: Path, marks: tuple[str, ...]) -> bool:
+def _writes_to(process: Path, marks: tuple[str, ...], users: Collection[int]) -> bool:
     try:
+        if process.stat().st_uid not in users:
+            return False
         arguments = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
         return False

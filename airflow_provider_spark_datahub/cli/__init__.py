@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from airflow_provider_spark_datahub import __version__
+from airflow_provider_spark_datahub.foundation.files import described
 
 _COMMANDS = {
     "convert": ("convert", "Convert OpenLineage events to DataHub proposals."),
@@ -35,6 +36,16 @@ _COMMANDS = {
 
 class _Commands(TyperGroup):
     """Group that imports the module of a command when the command is called."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command. A place that cannot be used ends it with one line."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # app_main handles it
+            raise
+        except OSError as error:
+            typer.echo(described(error), err=True)
+            raise typer.Exit(1) from error  # as EXIT_INCOMPLETE
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)

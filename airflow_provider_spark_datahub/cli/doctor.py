@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
+from airflow_provider_spark_datahub.foundation.files import described, exists, is_folder
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import LineageOptions, OptionError, unawaited_events
 from airflow_provider_spark_datahub.visualization import format_duration
@@ -82,9 +83,15 @@ class _HealthChecks:
         yield from self.check_plugin()
         options, results = self.check_configuration()
         yield from results
-        yield from self.check_connection()
-        yield from self.check_outbox()
-        yield from self.check_spark(options)
+        for subject, check in (
+            ("connection", self.check_connection()),
+            ("outbox", self.check_outbox()),
+            ("Spark", self.check_spark(options)),
+        ):
+            try:
+                yield from check
+            except OSError as error:
+                yield _bad(subject, described(error))
 
     @staticmethod
     def check_versions() -> Iterator[CheckResult]:
@@ -135,8 +142,8 @@ class _HealthChecks:
             words = "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
             results.append(_warning("configuration", words))
         folder = options.events_location
-        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        place = next(path for path in (folder, *folder.absolute().parents) if exists(path))
+        if is_folder(place) and os.access(place, os.W_OK | os.X_OK):
             results.append(_good("events", f"Spark can write its events below {folder}"))
         else:
             advice = "set [spark_datahub] events_location to a folder that this user can write"
@@ -182,7 +189,8 @@ class _HealthChecks:
                 words = f"{counted(len(files), 'event file')} without an entry in the outbox, the first {files[0]}"
                 yield _warning("events", words, "read them with spark-datahub convert, then remove them")
         except (OptionError, OSError) as error:
-            yield _bad("outbox", str(error), "set [spark_datahub] outbox_location to a place that this user can write")
+            words = described(error) if isinstance(error, OSError) else str(error)
+            yield _bad("outbox", words, "set [spark_datahub] outbox_location to a place that this user can write")
 
     def check_spark(self, options: LineageOptions | None) -> Iterator[CheckResult]:
         """Check that there is a supported Spark, and an OpenLineage jar that fits it."""

@@ -34,6 +34,7 @@ from airflow_provider_spark_datahub.conversion import (
 from airflow_provider_spark_datahub.delivery import Deadline, Reconciliation, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.files import described
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 
 _DATAHUB_SECONDS = 600.0
@@ -278,7 +279,7 @@ def coverage(
             records = source.newest(None, dag_ids, undelivered=True)
             reports = source.reports(dag_ids, most=None, since=moment)
     except OSError as error:
-        console.fail(f"cannot read the outbox: {error}", console.EXIT_INCOMPLETE)
+        console.fail(f"cannot read the outbox: {described(error)}", console.EXIT_INCOMPLETE)
     except SQLAlchemyError as error:
         console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
     counts = _counts(reports, records, time.time())

@@ -22,7 +22,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Manifest,
     Outbox,
 )
-from airflow_provider_spark_datahub.foundation.files import FileAccess
+from airflow_provider_spark_datahub.foundation.files import FileAccess, described
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import (
     OptionError,
@@ -203,7 +203,7 @@ def opened_outbox(
     except OptionError as error:
         console.fail(str(error))
     except OSError as error:
-        console.fail(str(error), failed)
+        console.fail(described(error), failed)
 
 
 def _outbox_in(folder: Path) -> Outbox:

@@ -6,6 +6,7 @@ Event files, the outbox and file sinks use it.
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import stat
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ import msgspec
 
 from airflow_provider_spark_datahub.foundation.batches import batches_of
 
+exists, is_file, is_folder = os.path.exists, os.path.isfile, os.path.isdir
+"""Whether a path leads to anything, a file or a folder; unlike pathlib's, False below a folder that cannot be read."""
 _ATTEMPTS = 20
 _FIRST_BYTES = 1_024
 """Bytes that are read at first of a file whose first line is asked for; most manifests are shorter."""
@@ -213,6 +216,53 @@ def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _
         os.chmod(folder, access.folder)
     if sync:
         sync_path(parent)
+
+
+def replaceable(path: Path, writers: int = 0o022) -> str:
+    """Return how another user could write or replace a file of code, in words; empty if none could.
+
+    Folders with the sticky bit protect their content.
+
+    :param writers: the bits of a mode by which others than the owner write.
+    """
+    for place in (path, *path.parents):
+        try:
+            status = place.lstat()
+        except OSError as error:
+            return f"{place} cannot be read: {error.strerror}"
+        by_others = status.st_mode & writers and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
+        if status.st_uid not in (os.geteuid(), 0) or by_others or stat.S_ISLNK(status.st_mode):
+            return (
+                f"another user could replace {place}: what leads to code must belong to this user or root, and be "
+                "writable for nobody else"
+            )
+    return ""
+
+
+def refusal(error: OSError) -> str:
+    """Return the reason of an error; of a path that another user keeps to himself, also whose it is, and what to do."""
+    reason = str(error.strerror or error)
+    if not isinstance(error, PermissionError) or not isinstance(error.filename, str):
+        return reason
+    path = Path(os.path.abspath(error.filename))
+    for place in (*reversed(path.parents), path):
+        with suppress(OSError):
+            status = place.stat()
+            if status.st_uid != os.geteuid() and not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
+                try:
+                    owner = pwd.getpwuid(status.st_uid).pw_name
+                except KeyError:
+                    owner = str(status.st_uid)
+                return (
+                    f"{reason}: {place} belongs to {owner} alone: share it by [spark_datahub] group_access, or give "
+                    "each user an outbox_location and events_location of its own"
+                )
+    return reason
+
+
+def described(error: OSError) -> str:
+    """Return the place and the reason of an error."""
+    return f"{error.filename}: {refusal(error)}" if error.filename else str(error)
 
 
 def sync_path(path: str | Path) -> None:

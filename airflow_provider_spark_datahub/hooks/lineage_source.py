@@ -5,12 +5,14 @@ Everything here works while DataHub is down. It runs in the API server and reads
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self, get_type_hints
 
+import msgspec
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
@@ -32,12 +34,13 @@ from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.hooks.airflow_context import stored_result
 from airflow_provider_spark_datahub.hooks.datahub import airflow_connections
 from airflow_provider_spark_datahub.hooks.storage import configured_outbox
-from airflow_provider_spark_datahub.task import XCOM_KEY, drain
+from airflow_provider_spark_datahub.task import XCOM_KEY, LineageReport, drain
 
 _DELIVERY_SECONDS = 20.0
 """Time for a delivery while a person waits for it."""
 _MOST_TASKS = 500
 """Most task instances of a DAG run that are looked up."""
+_FIELDS = get_type_hints(LineageReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,23 @@ class TaskReport:
     key: AttemptKey
     report: dict[str, Any]
     created_ms: int
+
+    @classmethod
+    def read(cls, key: AttemptKey, value: object, created_ms: int) -> Self | None:
+        """Return the report in an XCom without its badly typed fields; ``None`` if it is none. Any task may push one.
+
+        :param value: as stored. It is read as JSON, as by Airflow's own API: to deserialize it would import classes.
+        """
+        if isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(value)
+        if not isinstance(value, dict):
+            return None
+        report = {}
+        for name, kind in _FIELDS.items():
+            with suppress(KeyError, msgspec.ValidationError):
+                report[name] = msgspec.convert(value[name], kind)
+        return cls(key, report, created_ms)
 
     @property
     def has_lineage(self) -> bool:
@@ -156,11 +176,9 @@ class LineageSource:
             rows = session.execute(query.order_by(XComModel.timestamp.desc()).limit(most)).all()
         reports = []
         for dag_id, run_id, task_id, map_index, value, timestamp in rows:
-            report = XComModel.deserialize_value(SimpleNamespace(value=value))
-            if isinstance(report, dict):
-                key = AttemptKey(dag_id, run_id, task_id, map_index, 0)
-                reports.append(TaskReport(key, report, round(timestamp.timestamp() * 1000)))
-        return reports
+            key = AttemptKey(dag_id, run_id, task_id, map_index, 0)
+            reports.append(TaskReport.read(key, value, round(timestamp.timestamp() * 1000)))
+        return [report for report in reports if report is not None]
 
     def impact(self, scope: Scope, dataset: str) -> Impact:
         """Return what the writes of a dataset by a DAG run or task instance reached. :param dataset: its URN.

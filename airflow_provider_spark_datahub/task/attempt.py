@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -30,7 +33,14 @@ from airflow_provider_spark_datahub.capture import (
 )
 from airflow_provider_spark_datahub.conversion import redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.foundation.files import FileAccess, make_folder
+from airflow_provider_spark_datahub.foundation.files import (
+    PRIVATE_ACCESS,
+    FileAccess,
+    exists,
+    make_folder,
+    refusal,
+    replaceable,
+)
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
 from airflow_provider_spark_datahub.task.options import NAMESPACE
@@ -134,7 +144,7 @@ class AttemptLineage:
         :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
-        events = self._on_events_disk(self._new_event_place)
+        events = self._on_events_disk(partial(self._new_event_place, spark.local_driver))
         injection, problem = self._injection(submission, spark, events, (parent, root))
         if injection.users_parent:
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
@@ -150,6 +160,7 @@ class AttemptLineage:
                 attempt=str(events),
                 connection=self.options.event_log_connection,
                 followed=self.options.emit_periodically is not None,
+                access=self._access,
             )
             injection = replace(injection, submission=self._on_events_disk(with_log))
         if problem is not None and event_log.folder is None:
@@ -269,30 +280,47 @@ class AttemptLineage:
     def _reserve(self, events_file: Path) -> None:
         # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
         with suppress(OSError):
-            self._make_folder(events_file.parent)
-            reservation_file(events_file).touch()
+            make_folder(events_file.parent, sync=False, access=self._access)
+            reservation_file(events_file).touch(self._access.file)
 
     def _made_events_folder(self) -> Path:
+        self._find_events_folder()
         events_folder = unused_path(self._event_file().with_suffix(EVENT_FOLDER))
-        self._make_folder(events_folder.parent)
-        events_folder.mkdir()
+        make_folder(events_folder, sync=False, access=self._access)
         if self.options.reads_event_log:
-            event_log_folder(events_folder).mkdir()
+            make_folder(event_log_folder(events_folder), sync=False, access=self._access)
         return events_folder
 
-    def _make_folder(self, folder: Path) -> None:
+    @property
+    def _access(self) -> FileAccess:
         limits = self.options.outbox_limits
-        make_folder(folder, sync=False, access=FileAccess.of(group=limits is not None and limits.group_access))
+        return FileAccess.of(group=limits is not None and limits.group_access)
+
+    def _find_events_folder(self) -> None:
+        """Use a folder of this user among the temporary files if the events' folder is another user's alone."""
+        path = self._event_file().parent
+        place = next(parent for parent in (path, *path.parents) if exists(parent))
+        if os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+            return
+        folder = Path(tempfile.gettempdir(), f"spark-datahub-{os.geteuid()}")
+        make_folder(folder, sync=False, access=PRIVATE_ACCESS)
+        if not replaceable(folder):
+            why = refusal(PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)))
+            self.report.warnings.append(f"the events go to {folder}: {why}")
+            self.options = replace(self.options, events_location=folder)
 
     def _event_file(self) -> Path:
         """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
         return event_file(self.options.events_location, self.task_attempt.key, self._ti_id)
 
-    def _new_event_place(self) -> EventPlace:
+    def _new_event_place(self, local_driver: bool) -> EventPlace:
         """Return a new place for the attempt's events: an unused file, or objects in a store."""
-        options, file = self.options, self._event_file()
+        options = self.options
         if options.events_store is None:
-            return unused_path(file)
+            if local_driver:
+                self._find_events_folder()
+            return unused_path(self._event_file())
+        file = self._event_file()
         # Airflow's id of the task instance keeps attempts of the same key apart.
         relative = file.relative_to(options.events_location).as_posix()
         return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
+from airflow_provider_spark_datahub.foundation.files import is_folder
 from airflow_provider_spark_datahub.foundation.text import nearest, read_boolean
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class LineageConfiguration:
             openlineage_jar=text("openlineage_jar"),
             emit_periodically=self._period(arguments.get("emit_periodically")),
             capture=self._one_of(_CaptureMode, "capture", arguments),
-            class_archives=folder if (folder := self.class_archives).is_dir() else None,
+            class_archives=folder if is_folder(folder := self.class_archives) else None,
             event_log_connection=self._event_log_connection(events),
         )
 

@@ -17,6 +17,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Histories, OutboxError, machine
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.files import exists
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 
@@ -193,7 +194,7 @@ def unawaited_events(outbox: Outbox) -> list[str]:
     if files:
         files -= {entry.manifest.events for entry in outbox.quarantined()}
     # An attempt may have ended since the files were listed.
-    return sorted(file for file in found if file in files and Path(file).exists())
+    return sorted(file for file in found if file in files and exists(file))
 
 
 def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], object]) -> bool:

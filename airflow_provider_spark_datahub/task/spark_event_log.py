@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import event_log_folder, inject_event_log
+from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, FileAccess, make_folder, refusal
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import LogFollower, LogPlace, OpenStore, Submission
@@ -72,6 +73,7 @@ class SparkEventLog:
         attempt: str | None = None,
         connection: str | None = None,
         followed: bool = False,
+        access: FileAccess = PRIVATE_ACCESS,
     ) -> Submission:
         """Return the submission with an event log next to the event file, or unchanged if there can be none.
 
@@ -79,6 +81,7 @@ class SparkEventLog:
         :param connection: id of the connection to the store of the user's log; empty for the store's defaults,
             ``None`` to leave such a log unread.
         :param followed: the log is read while the job runs, so that it must not be compressed.
+        :param access: of the folders that are made. Spark's own log is not redacted.
         """
         injection = inject_event_log(
             submission,
@@ -96,9 +99,9 @@ class SparkEventLog:
         if injection.folder is not None and injection.ours:
             try:
                 # The job would not start without its folder.
-                injection.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(injection.folder, sync=False, access=access)
             except OSError as error:
-                self.missing = f"{injection.folder}: {error.strerror or error}"
+                self.missing = f"{injection.folder}: {refusal(error)}"
                 return submission
         self.folder, self.is_own = self.folder or injection.folder, injection.ours
         self._attempt = attempt or str(events_file)

@@ -63,6 +63,12 @@ def test_lines_are_handed_on_one_by_one() -> None:
     assert taken == ["first"]
 
 
+def test_a_line_without_end_is_not_remembered_whole() -> None:
+    output, line = DriverOutput(), "progress " * 1_000_000
+    assert list(output.watched([line])) == [line]
+    assert len(output.last_line) == len(output._error) == 10_000
+
+
 OUTPUTS = Path(__file__).parents[1] / "data" / "driver_output"
 """What Spark 4.3.0 printed: with stand-ins of the listener that fail, without its class, and for other failures."""
 

@@ -119,15 +119,23 @@ def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -
         assert outbox.measure() == draft.stat().st_size > 0
         writer.communicate()
     others = tmp_path / "pending/b/.0123456789abcdef.0123456789ab-1-1.draft"
-    others.parent.mkdir()
+    others.parent.mkdir(0o700)
     others.write_bytes(b"half")
-    (tmp_path / "pending/empty").mkdir()
+    administrators = tmp_path / "pending/shared"
+    for folder, mode in ((tmp_path / "pending/empty", 0o700), (administrators, 0o2775)):
+        folder.mkdir()
+        folder.chmod(mode)
     Drain(outbox, lambda _: (None, None)).run()
-    assert sorted(path.name for path in tmp_path.glob("pending/*")) == ["b", "empty"]
-    for path in (others, tmp_path / "pending/empty"):
+    assert sorted(path.name for path in tmp_path.glob("pending/*")) == ["b", "empty", "shared"]
+    for path in (others, tmp_path / "pending/empty", administrators):
         os.utime(path, (1, 1))
     Drain(outbox, lambda _: (None, None)).run()
-    assert list(tmp_path.glob("pending/*")) == []
+    assert list(tmp_path.glob("pending/*")) == [administrators]
+    administrators.rmdir()
+    (tmp_path / "pending").rmdir()
+    os.utime(tmp_path, (1, 1))
+    outbox.storage.remove_drafts()
+    assert tmp_path.is_dir(), "the outbox itself"
 
 
 def test_moving_and_removing_leave_no_empty_folders(tmp_path: Path) -> None:

@@ -87,18 +87,19 @@ def test_reports_by_dag_run_task_and_time(database: Session) -> None:
     report(database, "shop", "tuesday", "build", 3, {"events": 3})
     report(database, "other", "monday", "build", 4, {"events": 4})
     report(database, "shop", "monday", "odd", 5, ["not a report"])
+    report(database, "evil", "monday", "odd", 6, {"__classname__": "airflow.nowhere.X", "__version__": 1, "events": 5})
     source = LineageSource()
 
     def events(*arguments: object, **more: object) -> list[int]:
         return [each.report["events"] for each in source.reports(*arguments, **more)]  # type: ignore[arg-type]
 
-    assert events(None) == [4, 3, 2, 1]
+    assert events(None) == [5, 4, 3, 2, 1]
     assert events(["shop"]) == [3, 2, 1]
-    assert events(None, most=2) == [4]  # the newest one is not a report
+    assert events(None, most=3) == [5, 4]  # one is not a report
     assert events(["shop"], Scope("shop", "monday")) == [2, 1]
     assert events(["shop"], Scope("shop", "monday", "build")) == [1]
     assert events(["shop"], Scope("shop", "monday", "copy", 7)) == [2]
-    assert events(None, since=MORNING.replace(hour=3)) == [4, 3]
+    assert events(None, since=MORNING.replace(hour=3)) == [5, 4, 3]
     newest = source.reports(["other"])[0]
     assert newest.key == AttemptKey("other", "monday", "build", -1, 0)
     assert newest.created_ms == 1767240000000

@@ -30,6 +30,7 @@ from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 from airflow_provider_spark_datahub.plugins import lineage_page
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
+from airflow_provider_spark_datahub.task import LineageReport
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at, proposals_in
@@ -412,6 +413,15 @@ def test_the_page_shows_the_reports_if_the_outbox_cannot_be_read(
     sign_in(client, "viewer")
     assert re.search(r"manual__1.*Permission denied", client.get("runs").text, re.DOTALL)
     assert client.get("run", params=RUN).status_code == 503
+
+
+@pytest.mark.parametrize("value", [5, "x", [5], {"a": []}, None, True])
+def test_a_badly_typed_report_is_shown_by_its_other_fields(client: TestClient, source: Source, value: object) -> None:
+    pushed = {**dict.fromkeys(LineageReport().to_obj(), value), "failure": "the job failed", "events": 7}
+    source.reported = [report for report in [TaskReport.read(KEY, pushed, 5)] if report]
+    sign_in(client, "viewer")
+    assert client.get("runs").status_code == 200
+    assert re.search(r"7 events.*the job failed", client.get("run", params=RUN).text, re.DOTALL)
 
 
 def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:

@@ -32,6 +32,7 @@ from airflow_provider_spark_datahub.foundation.files import (
     first_line,
     make_folder,
     open_regular,
+    refusal,
     sync_path,
     write_durably,
 )
@@ -58,7 +59,7 @@ def storage_errors(what: str, *subjects: object) -> Iterator[None]:
     except OutboxError:
         raise
     except OSError as error:
-        raise OutboxError(f"Cannot {what.format(*subjects)}: {error.strerror or error}.") from error
+        raise OutboxError(f"Cannot {what.format(*subjects)}: {refusal(error)}.") from error
 
 
 class OutboxStorage(ABC):
@@ -241,7 +242,7 @@ class LocalStorage(OutboxStorage):
                     found.append((f"{folder}/{child.name}", child))
                 elif child.name.endswith(".draft"):
                     self._drafts.add(f"{folder}/{child.name}")
-            if is_empty:
+            if is_empty and folder:
                 self._drafts.add(folder)
         return found, folders
 
@@ -259,7 +260,9 @@ class LocalStorage(OutboxStorage):
                 if not (is_old or (marked and is_of_nobody(marked[1]))):
                     size += 0 if is_folder else status.st_size
                 elif is_folder:
-                    os.rmdir(path)
+                    # An administrator's folder has another owner or mode.
+                    if status.st_uid == os.geteuid() and not (status.st_mode ^ self._access.folder) & 0o777:
+                        os.rmdir(path)
                 else:
                     os.unlink(path)
                     self._remove_empty_folders(path)

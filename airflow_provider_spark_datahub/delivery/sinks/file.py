@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.sink import (
 )
 from airflow_provider_spark_datahub.delivery.sinks.batches import json_array
 from airflow_provider_spark_datahub.delivery.sinks.settings import ConnectionParts
-from airflow_provider_spark_datahub.foundation.files import write_durably
+from airflow_provider_spark_datahub.foundation.files import exists, is_folder, write_durably
 
 
 class FileSink(Sink):
@@ -57,8 +57,8 @@ class FileSink(Sink):
 
     def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (the disk is asked, not a server)
         """Check that the folder can be written, or the nearest folder around it that exists."""
-        place = next(path for path in (self._folder, *self._folder.absolute().parents) if path.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        place = next(path for path in (self._folder, *self._folder.absolute().parents) if exists(path))
+        if not is_folder(place) or not os.access(place, os.W_OK | os.X_OK):
             return [CheckResult("DataHub", CheckStatus.BAD, f"{place} is not a folder that this user can write to")]
         return [CheckResult("DataHub", CheckStatus.GOOD, f"The folder {self._folder} can be written")]
 
