@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from airflow_provider_spark_datahub.cli import _load_command, app
 from tests.cases import cases
-from tests.cli.commands import JOB, PROGRAM, ROOT, run, run_apart
+from tests.cli.commands import JOB, PROGRAM, ROOT, run_apart
 
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
@@ -58,11 +58,6 @@ def test_its_exit_statuses_are_documented(name: str) -> None:
 def test_every_section_is_of_a_command() -> None:
     sections = set(re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE))
     assert sections - {"Completion", "JSON"} == set(COMMANDS)
-
-
-@each_command
-def test_a_wrong_option_ends_with_2(name: str) -> None:
-    assert run(name, "--no-such-option").exit_code == 2
 
 
 @pytest.mark.slow

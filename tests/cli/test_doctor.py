@@ -88,13 +88,6 @@ def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
 
 
-def test_versions_that_fit() -> None:
-    (finding,) = CHECKS.check_versions()
-    assert finding.status is CheckStatus.GOOD
-    assert f"apache-airflow {metadata.version('apache-airflow')}" in finding.message
-    assert f"acryl-datahub {metadata.version('acryl-datahub')}" in finding.message
-
-
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["acryl-datahub>=99", "no-such-package>=1", 'no-such-extra>=1; extra == "more"', "msgspec"]
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)

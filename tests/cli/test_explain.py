@@ -106,12 +106,6 @@ def test_typing_errors_name_the_nearest(events: Path) -> None:
     assert "part of file /lake/raw" in part.stderr
 
 
-def test_a_typing_error_names_each_table_once(events: Path) -> None:
-    words = run("explain", events, "lake/reprot").stderr
-    assert words.count("report") == 1
-    assert words == "no dataset is named 'lake/reprot'; did you mean one of these: lake/report, lake/raw, lake/clean?\n"
-
-
 def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder" / "below"
     folder.mkdir(parents=True)
@@ -157,11 +151,3 @@ def test_a_long_chain_and_a_circle_end(tmp_path: Path) -> None:
     result = run("explain", path, "t0")
     assert result.exit_code == 0
     assert "(see above)" in result.stdout
-
-
-def test_an_empty_input_has_the_status_that_it_has_in_all_commands(tmp_path: Path) -> None:
-    empty = tmp_path / "empty.ndjson"
-    empty.touch()
-    result = run("explain", empty, "orders", "--json")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Nothing to explain: there are no proposals.\n"

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from datahub.metadata.schema_classes import FineGrainedLineageClass
 
 from airflow_provider_spark_datahub.conversion import DatasetId
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
@@ -55,20 +54,6 @@ def lineages(
     assert json.loads(bytes(found.json)) == [*found]
     assert len(found) == len([*found])
     return [*found]
-
-
-def test_a_column_has_one_fine_grained_lineage() -> None:
-    facet = column_lineage({"z": [column("/b", "y", "DIRECT:IDENTITY"), column("/a", "x", "DIRECT:IDENTITY")]})
-    (lineage,) = lineages(read(facet))
-    assert lineage == {
-        "upstreamType": "FIELD_SET",
-        "upstreams": [source("/a", "x"), source("/b", "y")],
-        "downstreamType": "FIELD_SET",
-        "downstreams": [field(OUTPUT, "z")],
-        "transformOperation": "DIRECT:IDENTITY",
-        "confidenceScore": 0.5,
-    }
-    assert FineGrainedLineageClass.from_obj(lineage).validate()
 
 
 @cases("columns")

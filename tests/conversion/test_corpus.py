@@ -90,15 +90,6 @@ def test_gms_accepts_every_proposal(case: str, configuration: str) -> None:
 
 
 @all_cases
-def test_text_and_decoded_objects_give_equal_proposals(case: str) -> None:
-    options = settings(**CONFIGURATIONS["all aspects"])
-    lines = (CORPUS / "events" / f"{case}.ndjson").read_bytes().splitlines()
-    from_text, from_objects = convert_events(lines, options), convert_events(corpus_events(case), options)
-    assert (from_text.events, from_text.diagnostics.rejected_events) == (from_objects.events, 0)
-    assert from_text.proposals(options) == from_objects.proposals(options)
-
-
-@all_cases
 def test_entities_are_those_of_the_java_listener(case: str) -> None:
     # Who switches must not get a second copy of a flow, job, run or dataset.
     written = json_lines(CORPUS / "java-listener" / f"{case}.coalesced.jsonl")

@@ -31,7 +31,6 @@ from tests.conversion.builders import (
 )
 from tests.conversion.test_hard_jobs import RECORDINGS, converted, listed, recorded, true_edges
 from tests.conversion.test_run_events import from_log, log_events
-from tests.conversion.test_run_tree import ended
 from tests.oracles.strict import canonical_violations
 
 INSERT = "INSERT INTO out SELECT id FROM raw -- jdbc:x://u:secret@host"
@@ -134,13 +133,6 @@ def test_evidence_changes_no_edge(recording: str) -> None:
 def _edges(conversion: Conversion) -> list[Any]:
     lineages = [job.lineage for job in conversion.jobs]
     return [[[*lineage.inputs], [*lineage.outputs], [*lineage.fine_grained]] for lineage in lineages]
-
-
-def test_the_edges_of_the_task_have_it_too() -> None:
-    events = whole_application(query(inputs=[file("/raw")], outputs=[file("/out")]))
-    job = only_job(events, Ending(succeeded=True), capture_evidence=True)
-    edges = find(ended().proposals([job]), "dataJobInputOutput").aspect["inputDatasetEdges"]
-    assert [edge["properties"]["source"] for edge in edges] == ["EVENT"]
 
 
 REJECTED = {

@@ -7,14 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from datahub.emitter.mcp import MetadataChangeProposalWrapper
-from datahub.ingestion.source.file import read_metadata_file
-from datahub.metadata.schema_classes import MetadataChangeProposalClass
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.sinks import FileSink
-from tests.delivery.samples import delivered_lines, job_urn, patch, upsert, upserts
+from tests.delivery.samples import delivered_lines, patch, upsert, upserts
 from tests.patience import join
 
 
@@ -32,20 +29,6 @@ def test_each_delivery_is_a_file_and_their_names_are_in_order(tmp_path: Path) ->
     assert [len(json.loads(file.read_text())) for file in files] == [1, 3, 1]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z-[0-9a-f]{12}\.json", file.name) for file in files)
     assert [json.loads(line) for line in delivered_lines(folder)] == [each.to_obj() for each in proposals]
-
-
-def test_datahub_can_read_the_files(tmp_path: Path) -> None:
-    write(tmp_path, [upsert("a"), patch("a")])
-    (file,) = tmp_path.iterdir()
-    first, second = read_metadata_file(file)
-    assert isinstance(first, MetadataChangeProposalWrapper)
-    assert first.entityUrn == job_urn("a")
-    assert first.aspect is not None
-    assert first.aspect.to_obj()["customProperties"] == {"größe": "1 €"}
-    assert isinstance(second, MetadataChangeProposalClass)
-    assert second.changeType == "PATCH"
-    assert second.aspect is not None
-    assert json.loads(second.aspect.value) == patch("a").aspect
 
 
 def test_deliveries_at_once_disturb_none(tmp_path: Path) -> None:
@@ -66,13 +49,6 @@ def test_a_disk_that_refuses_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
     problem = f"Cannot write to the folder {tmp_path}: No space left on device."
     assert delivery == Delivery(0, pending=tuple(proposals), problem=problem)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("precious")
-    delivery = FileSink(tmp_path / "file").deliver(upserts(1), Deadline.after(30))
-    assert delivery.problem == f"Cannot write to the folder {tmp_path / 'file'}: Not a directory."
-    assert (tmp_path / "file").read_text() == "precious"
 
 
 def verdicts(path: Path) -> list[tuple[CheckStatus, str]]:

@@ -83,15 +83,6 @@ def test_a_failed_run_is_compared_with_the_last_green_run_and_the_writers_since(
     assert histories.changes(record(0.5)) == []
 
 
-def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
-    histories = Histories(LocalStorage(tmp_path))
-    histories.write(record(1), max_age=1e9)
-    histories.write(record(2), max_age=1e9)
-    (path, _) = sorted((tmp_path / "history").rglob("*.gz"))
-    path.write_bytes(path.read_bytes()[:-9])
-    assert days(histories) == ["2"]
-
-
 def test_histories_go_after_delivered_proposals_and_before_receipts(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     histories = Histories(outbox.storage)

@@ -11,12 +11,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partialmethod
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
@@ -176,36 +175,6 @@ def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> No
         assert EdgeRecords(damaged).of_task(edges.key.dag_id, edges.key.task_id, "datahub") in ([], [edges])
         arrived = deliver_everything(Outbox(damaged))
         assert {*map(text_of, (older[1], upsert("late")))} <= {*arrived} <= {*map(text_of, (*older, upsert("late")))}
-
-
-@pytest.mark.slow
-@given(data=st.data())
-@hypothesis_settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
-def test_arbitrary_bytes_in_any_file_affect_no_other(caplog: pytest.LogCaptureFixture, data: st.DataObject) -> None:
-    # Whatever is in the files of an outbox, those that are whole are delivered, and nothing else.
-    caplog.set_level("CRITICAL")
-    whole = _sample()
-    victims = data.draw(st.sets(st.sampled_from(sorted(victim for victim, _ in whole.kinds.values())), min_size=1))
-    storage = MemoryStorage(dict(whole.objects))
-    for victim in sorted(victims):
-        content = storage.objects[victim]
-        cut = data.draw(st.integers(0, len(content)))
-        middle = data.draw(
-            st.binary(max_size=200) | st.sampled_from([b"[" * 10**5, b'{"format":', b"\n" * 99, content])
-        )
-        storage.objects[victim] = data.draw(st.sampled_from([middle, content[:cut] + middle, content + middle]))
-    same = {victim for victim in victims if storage.objects[victim] == whole.objects[victim]}
-    arrived = deliver_everything(Outbox(storage))
-    assert {*arrived} <= {text for texts in whole.promised.values() for text in texts}
-    must = {text for name, texts in whole.promised.items() if name not in victims - same for text in texts}
-    assert must <= {*arrived}
-
-
-@cache
-def _sample() -> Sample:
-    return sample()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery, Rejection
-from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox
 from tests.delivery.outboxes import Recording, files, key, outbox_at, put
 from tests.delivery.samples import upsert, upserts
 
@@ -47,12 +47,6 @@ def test_a_requeued_entry_is_pending_and_delivered(outbox: Outbox, tmp_path: Pat
     assert Drain(outbox, lambda _: (sink, None)).run().settled == 1
     assert sink.names == ["of try 1"]
     assert files(tmp_path) == files(tmp_path / "receipts")
-
-
-def test_a_full_outbox_can_requeue(outbox: Outbox, tmp_path: Path) -> None:
-    reject(outbox)
-    outbox_at(tmp_path, OutboxLimits(max_bytes=1)).requeue(*outbox.quarantined())
-    assert len(outbox.names()) == 1
 
 
 def test_raw_events_are_quarantined_and_requeued_with_their_entry(outbox: Outbox, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from tests.cases import cases
 from tests.delivery.outboxes import key, outbox_at, proposals_in, put
-from tests.delivery.samples import upserts
 
 
 def shown(record: AttemptRecord) -> tuple[str, str, int, int]:
@@ -76,14 +75,6 @@ def test_unreadable_records_are_left_out_and_old_ones_removed(tmp_path: Path, mo
     monkeypatch.setattr(LocalStorage, "now_ms", lambda _: later)
     outbox.expire_receipts(key().task)
     assert outbox.storage.stored("delivered") == {}
-
-
-def test_a_full_disk_does_not_prevent_delivery(tmp_path: Path) -> None:
-    outbox = outbox_at(tmp_path)
-    (tmp_path / "delivered").write_text("not a folder")
-    entry = outbox.put(key(), upserts(2), spark_succeeded=True, connection_id="datahub")
-    assert entry.settle(Delivery(2), proposals_in(entry)) is None
-    assert outbox.storage.stored("receipts")
 
 
 # -- selections of entries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -166,18 +165,6 @@ def test_a_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert failed == []
-
-
-def test_new_files_and_folders_are_private(tmp_path: Path) -> None:
-    before = os.umask(0o002)
-    try:
-        storage = LocalStorage(tmp_path / "root")
-        storage.write("a/b/1", [b"x"])
-        storage.write("a/b/2", [b"x"], sync=False)
-        storage.move("a/b/1", "c/d/1")
-    finally:
-        os.umask(before)
-    assert [path for path in tmp_path.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
 def hold(patched: pytest.MonkeyPatch, *names: str) -> threading.Event:

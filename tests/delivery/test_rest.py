@@ -309,6 +309,21 @@ def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
         assert (len(delivery.pending), delivery.outage) == (1, outage), status
 
 
+class Frontend(GmsStandIn):
+    """DataHub's web server: its /config is not that of GMS."""
+
+    def answer(self, request: Request) -> Answer | None:
+        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request)
+
+
+def test_datahubs_frontend_is_not_taken_for_gms() -> None:
+    with Frontend() as frontend:
+        sink = sink_of(frontend.url, [], emit_mode="ASYNC_WAIT", openapi_ingestion=True)
+        delivery = sink.deliver(upserts(1), Deadline.after(30))
+    assert delivery.problem is not None
+    assert "You seem to have connected to the frontend service" in delivery.problem
+
+
 def test_a_missing_certificate_file_is_reported_at_once() -> None:
     waits: list[float] = []
     sink = sink_of(f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem")

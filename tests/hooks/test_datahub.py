@@ -10,7 +10,6 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks import RestSink
 from airflow_provider_spark_datahub.hooks import datahub, open_sink, sink_of
 from tests.cases import cases
 from tests.servers.kafka import Kafka
@@ -36,13 +35,6 @@ def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host
     with sink_of("lineage") as found:
         assert type(found).__name__ == sink
         assert host in found.describe()
-
-
-def test_a_connection_from_a_uri_has_a_sink(connection: Any) -> None:
-    connection("lineage", uri="datahub-rest://:secret@gms:8080/?timeout_sec=3")
-    with sink_of("lineage") as found:
-        assert isinstance(found, RestSink)
-        assert "secret" not in found.describe()
 
 
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])

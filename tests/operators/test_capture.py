@@ -66,14 +66,6 @@ def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: tries.FakeSp
     assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
 
 
-def test_a_job_that_disables_its_event_log_is_reported(spark: tries.FakeSpark) -> None:
-    report = tries.report_of(
-        tries.operator_with_lineage(spark, capture="event_log", conf={"spark.eventLog.enabled": "false"})
-    )
-    assert not report["outputs"]
-    assert [warning for warning in report["warnings"] if "no Spark event log: the job sets" in warning]
-
-
 def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     """The folder of a History Server holds the logs of many applications, at the same time too."""
     history, events_file = tmp_path / "history", tmp_path / "events.ndjson"

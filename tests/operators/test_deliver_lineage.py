@@ -54,15 +54,6 @@ def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path) -> None:
     assert waiting(tmp_path) == []
 
 
-def test_dag_ids_select_what_is_delivered(tmp_path: Path) -> None:
-    for number in range(3):
-        put(tmp_path, "shop", task_id=f"task{number}")
-    put(tmp_path, "bank")
-    result = execute(dag_ids=["shop"])
-    assert (result["settled"], result["waiting"]) == (3, 0)
-    assert waiting(tmp_path) == ["bank"]
-
-
 def test_one_dag_may_be_a_text_as_a_template_renders_it(tmp_path: Path) -> None:
     put(tmp_path, "shop")
     put(tmp_path, "bank")

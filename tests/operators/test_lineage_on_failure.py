@@ -139,11 +139,3 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
     report = run_try(spark, 2, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
     assert len(spark.runs) == 1
     assert f"not in the outbox {tmp_path / 'other-worker'} of this worker" in report["reason"]
-
-
-def test_the_tasks_state_counts_for_the_next_attempt_only(spark: FakeSpark, obstacle: Path, tmp_path: Path) -> None:
-    state = TaskState()
-    run_try(spark, 1, state, lineage_on_failure="retry", fails=LineagePendingError)
-    obstacle.unlink()
-    run_try(spark, 3, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
-    assert len(spark.runs) == 2

@@ -111,21 +111,6 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     assert found[SPARK_COPY].outputs == datasets("out", range(1, 2))
 
 
-def test_tasks_that_share_an_application_have_a_job_each(spark: FakeSpark, tmp_path: Path) -> None:
-    """Two tasks of one DAG, and one of another; a run replaces the edges of its own task alone."""
-    for number in range(4):
-        write_events(spark, number)
-    ran = (("shop", "copy", 0), ("shop", "last", 1), ("bank", "copy", 2), ("bank", "copy", 3))
-    for dag_id, task_id, number in ran:
-        task = copy_task(spark, number, task_id, DAG(dag_id, schedule=None))
-        execute(task, context_of(task, TaskInstance(task_id=task_id, dag_run=DagRun(dag_id=dag_id))))
-    found = stored(tmp_path)
-    for dag_id, task_id, number in (*ran[:2], ran[3]):
-        job = found[SPARK_JOB.format(f"{dag_id}.{task_id}")]
-        assert (job.inputs, job.outputs) == tuple(datasets(side, range(number, number + 1)) for side in ("in", "out"))
-        assert (len(job.columns), job.jobs) == (1, {TASK_JOB.format(task_id).replace("shop", dag_id)})
-
-
 def test_with_the_applications_id_tasks_replace_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
     """As DataHub's Java listener does; the runs of one mapped task only add."""
 

@@ -133,15 +133,6 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
     assert conf == content
 
 
-def test_a_second_execution_keeps_nothing_of_the_first(spark: FakeSpark) -> None:
-    operator = operator_with_lineage(spark)
-    for number in (1, 2):
-        assert report_of(operator, TaskInstance(try_number=number))["events"] == 23
-    first, second = spark.runs
-    assert first != second
-    assert second.count("OpenLineageSparkListener") == 1
-
-
 def test_a_second_execution_in_one_attempt_is_in_the_report(spark: FakeSpark) -> None:
     """A subclass that calls ``super().execute()`` more than once; the report is that of the last call."""
     operator = operator_with_lineage(spark)

@@ -189,14 +189,13 @@ def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, so
     assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
 
 
-def put_write(source: Source, orders: str, *readers: tuple[str, str], silent: tuple[str, ...] = ()) -> None:
-    """Keep a write of a table, and readers: DAG and task. :param silent: tasks without lineage between them."""
+def put_write(source: Source, orders: str, *readers: tuple[str, str]) -> None:
+    """Keep a write of a table, and readers: DAG and task."""
     histories = Histories(source.outbox.storage)
     for place, (dag, task) in enumerate((("shop", "build"), *readers)):
         key, use, at = AttemptKey(dag, "manual__1", task, -1, 1), {orders: Use(versions=("3",))}, 10_000 * place
-        around = SilentTasks(before=silent) if place else SilentTasks(after=silent)
         reads, writes = (use, {}) if place else ({}, use)
-        record = Fingerprint(key, at, at + 1, True, "", reads, writes, logical_ms=86_400_000, silent=around)
+        record = Fingerprint(key, at, at + 1, True, "", reads, writes, logical_ms=86_400_000)
         histories.write(record, max_age=1e9)
     put(source, lineage("job", [dataset("a")], [orders], []))
 
@@ -433,33 +432,7 @@ def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:
         assert client.get(f"http://airflow.example/airflow{address}").status_code == 200, address
 
 
-ATTACKS = """
-const [address, done] = arguments;
-const json = { "Content-Type": "application/json", "X-Page-Token": "guessed" };
-const send = (more) => fetch(address, { method: "POST", body: "{}", credentials: "include", ...more })
-  .then((answer) => `${answer.type} ${answer.status}`, (error) => error.name);
-const form = Object.assign(document.createElement("form"), { method: "post", action: address, enctype: "text/plain" });
-form.append(Object.assign(document.createElement("input"), { name: '{"a":"', value: '"}' }));
-const src = address.replace("deliver", "run");
-const frame = Object.assign(document.createElement("iframe"), { name: "frame", src });
-document.body.append(form, frame);
-const loaded = new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
-(async () => {
-  await loaded;
-  let framed = "";
-  try { framed = frame.contentDocument.body.textContent; } catch (error) { framed = error.name; }
-  form.target = "frame";
-  const posted = new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
-  form.submit();
-  await posted;
-  const simple = await send({ mode: "no-cors" });
-  const asked = [await send({ headers: json }), await send({ mode: "no-cors", headers: json })];
-  const page = fetch(src, { credentials: "include" });
-  const read = await page.then((answer) => answer.text(), (error) => error.name);
-  navigator.sendBeacon(address, new Blob(["{}"], { type: "text/plain" }));
-  done([framed, simple, ...asked, read]);
-})();
-"""
+ATTACKS = Path(__file__).with_name("attacks.js").read_text()
 """What a page of another origin of the same site does, to which the browser therefore gives the cookies."""
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
+from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Histories
@@ -353,35 +353,6 @@ def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
     assert report.pending == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("broken", ["snapshot", "_coalesced", "proposals"])
-def test_a_bug_while_the_job_runs_does_not_affect_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    holder = Conversion if broken == "proposals" else Converter
-    real = getattr(holder, broken)
-    calls: list[str] = []
-
-    def fail_once(*arguments: Any, **more: Any) -> Any:
-        calls.append(broken)
-        if len(calls) == 1:
-            raise LineageBugError(broken)
-        return real(*arguments, **more)
-
-    monkeypatch.setattr(holder, broken, fail_once)
-    one = job(tmp_path)
-    running = Job(one)
-    running.writes(LINES)
-    with pytest.raises(LineageBugError):
-        one.running.follow()
-    report = one.finish()
-    assert (report.events, report.pending, set(report.outputs)) == (23, 0, WRITTEN)
-
-
-class LineageBugError(Exception):
-    """Nobody expects it."""
-
-
 # -- the log of proposals
 
 
@@ -399,15 +370,6 @@ def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest
     assert len(logged) == report.proposals
     assert "spark.db.password" in caplog.text
     assert secret.decode() not in caplog.text
-
-
-def test_only_the_beginning_of_a_long_proposal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = Try(tmp_path, options={"settings": LineageSettings(tags=("t" * 50_000,))})
-    one.job_writes(CASE)
-    with caplog.at_level(logging.DEBUG):
-        one.finish()
-    (cut,) = [record.getMessage() for record in caplog.records if "more characters" in record.getMessage()]
-    assert len(cut) < 10_100
 
 
 # -- what it costs

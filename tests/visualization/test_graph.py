@@ -56,10 +56,6 @@ def escaped(urn: str) -> str:
     return urn.replace("~", "~0").replace("/", "~1")
 
 
-def test_no_proposals_make_an_empty_graph() -> None:
-    assert Graph.of([]) == Graph()
-
-
 @cases("visualization")
 def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: str) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
@@ -84,17 +80,6 @@ def test_a_cycle_of_parents_is_reported() -> None:
 def test_a_very_deep_tree_can_be_walked() -> None:
     graph = Graph.of([p for n in range(3000) for p in run(str(n), str(n - 1) if n else None)])
     assert [node.name for node in graph.runs()] == [str(number) for number in range(3000)]
-
-
-def test_the_last_upsert_of_an_aspect_wins_and_events_add_up() -> None:
-    graph = Graph.of([*run("r", "x"), event(1), event(1), event(5, result="SUCCESS"), *run("r", created=7)])
-    [node] = graph.roots
-    assert node.parent is None
-    assert node.created == 7
-    assert [(event.time, event.status, event.result) for event in node.events] == [
-        (1, "STARTED", None),
-        (5, "COMPLETE", "SUCCESS"),
-    ]
 
 
 @cases("visualization")
