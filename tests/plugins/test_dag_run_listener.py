@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
-from airflow_provider_spark_datahub.plugins.dag_run_listener import _WorkThread
 from tests.airflow_versions import DagSerialization
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
@@ -365,30 +363,6 @@ def test_a_set_state_of_a_dag_that_is_not_stored_is_not_reported(sinks: Path, mo
     dag_run_listener.on_task_instance_failed(None, StoredTaskInstance(), "set by hand")
     let_threads_finish()
     assert notified(sinks) == []
-
-
-def working() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "work"]
-
-
-def test_one_step_at_a_time_and_a_limited_backlog() -> None:
-    thread, done = _WorkThread("work", daemon=True, backlog=1), list[str]()
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        begun.set()
-        assert goes_on.wait(30)
-        done.append("first")
-
-    assert thread.submit(hang)
-    assert begun.wait(30)
-    assert thread.submit(partial(done.append, "second"))
-    assert not thread.submit(partial(done.append, "third"))
-    assert len(working()) == 1
-    assert not thread.wait(0.05)
-    goes_on.set()
-    assert thread.wait(30)
-    assert done == ["first", "second"]
 
 
 FORK_AND_END = """

@@ -118,15 +118,6 @@ def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp
         one.lineage.inject(users, replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
 
 
-def test_secrets_in_the_address_of_the_jar_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    address = "https://ann:hunter2@repo.example.com/openlineage-spark_2.13-1.53.0.jar"
-    one = Try(tmp_path, options={"openlineage_jar": address})
-    with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
-        one.inject()
-    assert "OpenLineage jar: https://repo.example.com/openlineage-spark" in caplog.text
-    assert "hunter2" not in caplog.text
-
-
 @pytest.mark.slow
 def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
     one: Try, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_spark_datahub.capture import SparkSubmit
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, AttemptResult, TaskAttempt
+from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from tests.cases import cases
 from tests.conversion.builders import query, whole_application
 from tests.delivery.outboxes import outbox_at
-from tests.operators.tries import CORPUS, RUN_ID
+from tests.operators.tries import CORPUS
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, hanging_disk, not_outlasting, wait_until
 from tests.task.attempts import ENDED, FAILED, JOB, PARENT, ROOT, Try, entries, files_below
@@ -126,17 +126,6 @@ def test_only_empty_folders_of_events_are_removed(one: Try, tmp_path: Path) -> N
     one.finish()
     assert files_below(tmp_path / "events") == [of_another_task]
     assert not path.parent.exists()
-
-
-def test_the_spark_run_hangs_below_the_task_run(one: Try) -> None:
-    one.job_writes("a_csv_join_agg")
-    one.finish()
-    task_run = AirflowSite().task_run_urn("shop", "build", RUN_ID)
-    task_job = AirflowSite().job_urn("shop", "build")
-    relationships = [each["aspect"]["json"] for each in one.aspects("dataProcessInstanceRelationships")]
-    assert [each.get("parentInstance") for each in relationships].count(task_run) == 1
-    (io,) = one.aspects("dataJobInputOutput", JOB)
-    assert io["aspect"]["json"]["inputDatajobs"] == [task_job]
 
 
 def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> None:

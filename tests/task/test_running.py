@@ -129,25 +129,6 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_reports_the_same_whether_or_not_the_job_was_followed(tmp_path: Path) -> None:
-    for name in ("followed", "not"):
-        (tmp_path / name).mkdir()
-    one = job(tmp_path / "followed")
-    with followed(one) as running:
-        for line in LINES:
-            running.writes([line])
-            time.sleep(PERIOD / 4)
-        wait_until(lambda: one.delivered)
-        before = len(one.delivered)
-        report = one.finish()
-    other = Try(tmp_path / "not")
-    other.job_writes(CASE)
-    assert replace(report, seconds=0.0) == replace(other.finish(), seconds=0.0)
-    # A delivery under way when the job ended may still come, before the end.
-    assert one.delivered[before:][-report.proposals :] == other.delivered
-
-
-@pytest.mark.slow
 def test_nothing_is_delivered_without_new_events(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
