@@ -219,6 +219,15 @@ def test_advice_helps_when_it_is_followed(
     assert (after.exit_code, "→" in after.stdout) == (0, False), after.stdout
 
 
+def test_event_files_that_no_entry_awaits_are_named(sink: Path) -> None:
+    late = sink.parent / "events/shop/r1/build/late.ndjson"
+    late.parent.mkdir(parents=True)
+    late.touch()
+    assert "→ read them with spark-datahub convert, then remove them" in run("doctor").stdout
+    late.unlink()
+    assert "→" not in run("doctor").stdout
+
+
 def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckResult]:
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", str(jar))
