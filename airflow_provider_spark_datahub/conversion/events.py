@@ -398,8 +398,8 @@ def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tupl
 
 @lru_cache(maxsize=1024)
 def dataset_id(namespace: str, name: str) -> DatasetId:
-    """Return the names without secrets, mostly the same object for the same names."""
-    return DatasetId(redact_name(namespace), redact_name(name))
+    """Return the names without secrets and a last slash, mostly the same object for the same names."""
+    return DatasetId(redact_name(namespace), redact_name(name.rstrip("/") or name))
 
 
 def _decoded_whole(text: bytes | bytearray) -> object:

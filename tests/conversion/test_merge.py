@@ -342,3 +342,15 @@ def test_a_log_ahead_of_all_events_changes_nothing() -> None:
     for event in (ENVIRONMENT, app_started("app-1"), *execution(1, 10, 12, read_of("src"))):
         converter.add_log_event(event)
     assert converter.snapshot(with_log=True).inputs == []
+
+
+def test_what_a_caught_query_read_is_no_input_if_only_the_log_shows_the_failure() -> None:
+    events = [application("START", run_facets=ID), *reported([file("/in")], [file("/out")])]
+    log = [ENVIRONMENT, app_started("app-1"), *execution(1, 5, 8, WRITE, errorMessage="division by zero"), app_ended()]
+    converter = Converter(settings())
+    for event in (*events, application("COMPLETE", second=59, run_facets=ID)):
+        assert converter.add(event) is None
+    for event in log:
+        converter.add_log_event(event)
+    conversion = converter.finish(Ending(succeeded=True))
+    assert (conversion.inputs, conversion.outputs) == ([], [])

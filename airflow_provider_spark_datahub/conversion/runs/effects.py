@@ -75,6 +75,7 @@ def with_effects(
     :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
     :param busy: ids of runs that had a Spark job, according to Spark's event log.
     """
+    application = _without_listings(application)
     if application.own_run is None:
         return application
     known = tuple(_without_logs_of_tables(run) for run in application.runs)
@@ -96,6 +97,28 @@ def with_effects(
         return run
 
     return replace(application, runs=tuple(map(effective, runs)))
+
+
+def _without_listings(application: Application) -> Application:
+    """Return the application without the reads by which Spark only gets to know the schema of files.
+
+    From 4.0 on, Spark reads the first line of a CSV file in one query, and its columns in another one.
+    """
+    runs = [run for run in application.runs if run.is_listing]
+    inferred = {frozenset(run.inputs) for run in runs if run.plan_node == "deserialize_to_object"}
+    listings = {
+        run.run_id
+        for run in runs
+        if run.plan_node != "collect_limit"
+        or run.job_property("processingEngineVersion").startswith("3.")
+        or frozenset(run.inputs) in inferred
+    }
+    if not listings:
+        return application
+    runs = [
+        structs.replace(run, inputs={}, reported=run) if run.run_id in listings else run for run in application.runs
+    ]
+    return replace(application, runs=tuple(runs))
 
 
 def _without_logs_of_tables(run: RunState) -> RunState:

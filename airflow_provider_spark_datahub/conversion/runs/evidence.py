@@ -178,16 +178,16 @@ def _phantom(run: RunState) -> tuple[str, str]:
     """Return why a phantom read of a run is not an edge."""
     if run.job_type != RDD_JOB:
         return "it is the folder of a file whose rows an RDD gave, and not the file", "section 7.3"
-    reads = "to list files, to infer a schema, or to read back what the application wrote"
-    return f"only a job of RDDs reads it, {reads}", "Deviation 5"
+    return "only a job of RDDs reads it, to list files or to read back what the application wrote", "Deviation 5"
 
 
 def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
     """Yield the datasets of a query that did nothing or did not end well."""
     if run.reported is not None:
-        reason = "Spark refused or failed to do the write, whatever the query's own events say", "section 7.1"
-        if not run.inputs:
-            yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
+        reason = "it is read only to list files or to know their schema", "Deviation 5"
+        if run.refused:
+            reason = "Spark refused or failed to do the write, whatever the query's own events say", "section 7.1"
+        yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
         yield from (("output", dataset, *reason) for dataset in run.reported.outputs)
     elif run.failure:
         yield from (
@@ -207,7 +207,7 @@ def _not_written(run: RunState) -> _Rejected:
         if dataset in written:
             continue
         if dataset not in changed:
-            yield "output", dataset, "the job of RDDs passes its input on, and materialises nothing", "section 4.1"
+            yield "output", dataset, "it only passes its input on, and materialises nothing", "section 4.1"
         elif state.lifecycle in NOT_WRITTEN:
             change = "dropped" if state.lifecycle == DROP else "renamed"
             yield "output", dataset, f"the table was {change}, not written", "Deviation 9"

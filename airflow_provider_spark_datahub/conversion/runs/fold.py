@@ -48,6 +48,13 @@ _NON_MATERIALISING = tuple(
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
+# Roots of plans that give the rows of a cached table to the driver or to a checkpoint.
+_SCANS = frozenset({"columnar_to_row", "in_memory_table_scan"})
+# Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as text.
+_LISTINGS = (".map_partitions_parallel_collection", ".map_partitions_sql_execution_map_partitions_file_scan")
+_FIRST_LINES = frozenset({"collect_limit", "deserialize_to_object"})
+# Methods whose jobs these are, if Python names its method.
+_READERS = frozenset({"", "csv", "json", "load", "orc", "parquet", "xml"})
 DROP, RENAME = "DROP", "RENAME"
 REPLACES = "replaces"
 """Our own output facet: the plan shows a full overwrite."""
@@ -235,11 +242,30 @@ class RunState(msgspec.Struct, gc=False):
     @property
     def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
         """The outputs that the run wrote, dropped or renamed, without those that it only passed through."""
-        if self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING):
+        return () if self.passes_through else self.outputs.items()
+
+    @property
+    def passes_through(self) -> bool:
+        """Return whether it names inputs as outputs, but materialises nothing: a job of RDDs, or a scan of a cache.
+
+        OpenLineage names the cached table as the output of ``cache().collect()``, without a change and statistics.
+        """
+        if self.job_type == RDD_JOB:
             read, passed = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
-            if read == passed:
-                return ()
-        return self.outputs.items()
+            return self.job_name.endswith(_NON_MATERIALISING) and read == passed
+        states, is_scan = self.outputs.values(), self.plan_node in _SCANS and self.outputs.keys() <= self.inputs.keys()
+        return is_scan and not any(state.lifecycle or state.statistics != NOT_COUNTED for state in states)
+
+    @property
+    def is_listing(self) -> bool:
+        """Return whether it only reads footers or the first lines of files, so that Spark knows their schema."""
+        if self.outputs or self.job_property("jobCallSite").partition(" ")[0] not in _READERS:
+            return False
+        if self.job_type == RDD_JOB:
+            return self.job_name.endswith(_LISTINGS)
+        return self.plan_node in _FIRST_LINES and all(
+            state.lower_names == {"value"} and not state.in_catalog for state in self.inputs.values()
+        )
 
     @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
@@ -282,7 +308,7 @@ class RunState(msgspec.Struct, gc=False):
 
     def certain(self) -> RunState:
         """Return the run with the inputs and outputs that its end cannot take back."""
-        inputs = {} if self.job_type == RDD_JOB else self.inputs
+        inputs = {} if self.job_type == RDD_JOB or self.is_listing else self.inputs
         return structs.replace(self, inputs=inputs, outputs=dict(self.changed) if self.ended else {})
 
 

@@ -323,8 +323,6 @@ def _holds_its_rows(statement: str) -> bool:
     return bool(insert and _VALUES.search(statement, insert.end())) and not _READS.search(statement)
 
 
-# Names of Spark's own RDD jobs: listing files, reading their footers, inferring a schema.
-LISTINGS = ("_parallel_collection", "_file_scan", "_sql_execution")
 _Touched = list[tuple[DatasetId, DatasetState]]
 _Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
@@ -379,7 +377,7 @@ class _Edges:
 
     def _is_caught(self, run: RunState) -> bool:
         """Return whether the query failed, and the job went on without it."""
-        return self._succeeded and bool(run.failure)
+        return self._succeeded and bool(run.failure or run.refused)
 
     def add_properties(self, lineage: Lineage, properties_of: Callable[[Touched], _Properties]) -> None:
         """Add to the edges which queries gave them.
@@ -506,7 +504,7 @@ class _Edges:
 
         These are file listings, schema inference, and reading back the application's own output after its first write.
         """
-        listed = {dataset for run, _ in reads if run.job_type == RDD_JOB for dataset in run.inputs}
+        listed = {dataset for run, read in reads if run.job_type == RDD_JOB for dataset, _ in read}
         if not listed:
             return set()
         queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
@@ -519,9 +517,9 @@ class _Edges:
                     first_write_ms[dataset] = min(run.start_ms, first_write_ms.get(dataset, run.start_ms))
         before = {
             dataset
-            for run, _ in reads
-            if run.job_type == RDD_JOB and not run.job_name.endswith(LISTINGS) and run.start_ms is not None
-            for dataset in run.inputs
+            for run, read in reads
+            if run.job_type == RDD_JOB and run.start_ms is not None
+            for dataset, _ in read
             if run.start_ms < first_write_ms.get(dataset, 0)
         }
         around = set(chain.from_iterable(map(folders_around, touched)))

@@ -14,7 +14,6 @@ import msgspec
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.diagnostics import decompressed
 from airflow_provider_spark_datahub.conversion.events import (
-    RDD_JOB,
     DatasetId,
     as_object,
     as_objects,
@@ -25,7 +24,6 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import (
-    LISTINGS,
     Lineage,
     Operation,
     inner_runs,
@@ -131,7 +129,7 @@ class DatasetUses:
                 use.versions = {version: None} if version else use.versions
                 use.written |= use.versions
         # A query without an end may have read anything.
-        for run in (run for run in runs if not (run.ended or _is_listing(run))):
+        for run in (run for run in runs if not (run.ended or run.is_listing)):
             for use, _ in _uses(self.reads, run.inputs.items(), namer, lineage.inputs):
                 use.is_partial, use.scans[NOT_COUNTED] = True, None
         for operation in operations:
@@ -173,16 +171,12 @@ class DatasetUses:
         return tuple(f"read 0 rows of {urn}" for urn, rows in sorted(read.items()) if set(rows) == {0})
 
 
-def _is_listing(run: RunState) -> bool:
-    return run.job_type == RDD_JOB and run.job_name.endswith(LISTINGS)
-
-
 def _hidden(run: RunState) -> Iterator[DatasetId]:
     """Yield the inputs of a query that the column edges of one of its outputs do not cover.
 
     What a query without outputs read may have become part of another query, as a value in the driver.
     """
-    if not run.written and not _is_listing(run):
+    if not run.written and not run.is_listing:
         yield from run.inputs
     for _, state in run.written:
         edges = state.columns.edges if state.columns is not None else ()
