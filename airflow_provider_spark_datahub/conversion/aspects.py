@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import KIND, ProcessIn
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
+    added_tags,
     audit_stamp,
     platform_instance,
     pointer_part,
@@ -36,7 +37,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     datasets = (*lineage.inputs.items(), *lineage.outputs.items())
     return [
         *_flow(job.definition, settings),
-        *_job(job.definition, urn, lineage.statements),
+        *_job(job.definition, urn, lineage.statements, settings),
         *_classification(job.definition, settings, job.run.end_ms),
         *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
@@ -52,13 +53,14 @@ def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
     info: dict[str, Any] = {"customProperties": job.flow_properties, "name": flow.flow_id}
     if job.description:
         info["description"] = job.description
-    proposals = [Proposal("dataFlow", flow.urn, "dataFlowInfo", info), status("dataFlow", flow.urn)]
-    if settings.platform_instance:
-        proposals.append(platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance))
-    return proposals
+    return [
+        Proposal("dataFlow", flow.urn, "dataFlowInfo", info),
+        status("dataFlow", flow.urn),
+        *platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance),
+    ]
 
 
-def _job(job: JobDefinition, urn: str, statements: Mapping[str, str]) -> list[Proposal]:
+def _job(job: JobDefinition, urn: str, statements: Mapping[str, str], settings: LineageSettings) -> list[Proposal]:
     properties = job.properties
     if statements:
         properties = {**properties, **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()}}
@@ -69,7 +71,12 @@ def _job(job: JobDefinition, urn: str, statements: Mapping[str, str]) -> list[Pr
     info["flowUrn"] = job.flow.urn
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
-    return [Proposal("dataJob", urn, "dataJobInfo", info), status("dataJob", urn)]
+    return [
+        Proposal("dataJob", urn, "dataJobInfo", info),
+        status("dataJob", urn),
+        *platform_instance("dataJob", urn, job.flow.orchestrator, settings.platform_instance),
+        *added_tags("dataJob", urn, sorted({urns.tag_urn(tag) for tag in job.job_tags})),
+    ]
 
 
 def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int | None) -> Iterator[Proposal]:

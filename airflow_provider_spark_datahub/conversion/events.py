@@ -21,6 +21,7 @@ from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import (
     decode_json,
     json_without_secrets,
+    redact,
     redact_name,
     redact_text,
     secret_keys,
@@ -138,6 +139,7 @@ class _JobTexts(NamedTuple):
     sql: str
     description: str | None
     owner_names: tuple[str, ...]
+    tags: tuple[str, ...]
     is_streaming: bool
 
 
@@ -228,13 +230,21 @@ def _run_names(facets: Facets) -> _RunNames:
 
 def _job_texts(facets: Facets) -> _JobTexts:
     job_type, owners = facets["jobType"], as_objects(facets["ownership"].get("owners"))
+    names = (as_text(owner.get("name")).strip() for owner in owners)
     return _JobTexts(
         job_type=as_text(job_type.get("jobType")),
         sql=as_text(as_object(facets.facets.get("sql")).get("query")).strip(),
         description=as_text(facets["documentation"].get("description")) or None,
-        owner_names=tuple(name for owner in owners if (name := as_text(owner.get("name")).strip())),
+        owner_names=tuple(name for name in names if name and not name.endswith(":")),
+        tags=tuple(name for tag in as_objects(facets["tags"].get("tags")) if (name := tag_name(tag))),
         is_streaming=job_type.get("processingType") == "STREAMING",
     )
+
+
+def tag_name(tag: JsonObject) -> str:
+    """Return ``key`` or ``key:value``; OpenLineage gives a tag without a value the value ``true``."""
+    key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
+    return key if not key or value.lower() in ("", "true") else f"{key}:{redact(key, value)}"
 
 
 def _airflow_tags(run_facets: Facets) -> list[str] | None:

@@ -166,10 +166,11 @@ def status(entity_type: str, urn: str) -> Proposal:
     return Proposal(entity_type, urn, "status", {"removed": False})
 
 
-def platform_instance(entity_type: str, urn: str, platform: str, instance: str) -> Proposal:
-    """Return the aspect that names an entity's platform instance."""
-    aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
-    return Proposal(entity_type, urn, "dataPlatformInstance", aspect)
+def platform_instance(entity_type: str, urn: str, platform: str, instance: str | None) -> Iterator[Proposal]:
+    """Yield the aspect that names an entity's platform instance, if it has one."""
+    if instance:
+        aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
+        yield Proposal(entity_type, urn, "dataPlatformInstance", aspect)
 
 
 _OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}

@@ -336,8 +336,7 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         info = {**dag_run.dag.details(), "name": dag_run.dag_id, **dag_run.site.environment}
         yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
         yield status("dataFlow", flow_urn)
-        if dag_run.site.platform_instance:
-            yield platform_instance("dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance)
+        yield from platform_instance("dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance)
         yield from dag_run.dag.classification("dataFlow", flow_urn)
     yield from ProcessInstance(
         dag_run.urn,
@@ -372,6 +371,7 @@ def _task_job(attempt: TaskAttempt) -> Iterator[Proposal]:
     }
     yield Proposal("dataJob", urn, "dataJobInfo", info)
     yield status("dataJob", urn)
+    yield from platform_instance("dataJob", urn, _ORCHESTRATOR, run.site.platform_instance)
     yield from attempt.task.classification("dataJob", urn)
 
 

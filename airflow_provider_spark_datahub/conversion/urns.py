@@ -91,9 +91,17 @@ def tag_urn(tag: str) -> str:
     return tag if tag.startswith("urn:li:tag:") else f"urn:li:tag:{encode(tag)}"
 
 
+# Prefixes of an owner's name in OpenLineage's spec.
+_OWNER_KINDS = {"user": "corpuser", "team": "corpGroup", "group": "corpGroup"}
+
+
 def owner_urn(name: str) -> str:
-    """Return ``urn:li:corpuser:<name>``, or the name itself if it is a URN already."""
-    return name if name.startswith("urn:li:") else f"urn:li:corpuser:{encode(name)}"
+    """Return the URN of a user, or of a group (``team:…``, ``group:…``), or the name itself if it is a URN already."""
+    prefix, separator, own_name = name.partition(":")
+    if prefix == "urn":
+        return name
+    kind = _OWNER_KINDS.get(prefix) if separator else None
+    return f"urn:li:{kind}:{encode(own_name.strip())}" if kind else f"urn:li:corpuser:{encode(name)}"
 
 
 def guid(key: Mapping[str, str]) -> str:

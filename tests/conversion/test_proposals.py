@@ -52,6 +52,12 @@ EVENTS = whole_application(
 )
 
 
+def with_job_facets(**facets: Json) -> list[Json]:
+    """Return the events with facets of the query's job."""
+    started, ran, ended = EVENTS
+    return [started, {**ran, "job": {**ran["job"], "facets": {**ran["job"]["facets"], **facets}}}, ended]
+
+
 def written(events: list[Json] = EVENTS, ending: Ending | None = None, **options: Any) -> list[Proposal]:
     return proposals(only_job(events, ending, **options), **options)
 
@@ -59,6 +65,7 @@ def written(events: list[Json] = EVENTS, ending: Ending | None = None, **options
 def test_proposals_are_in_delivery_order() -> None:
     # The order of section 7, with every option on.
     found = written(
+        with_job_facets(tags={"tags": [{"key": "pii", "value": "true"}]}),
         platform_instance="eu",
         tags="b",
         domains="urn:li:domain:d",
@@ -71,6 +78,8 @@ def test_proposals_are_in_delivery_order() -> None:
         "dataFlow dataPlatformInstance",
         "dataJob dataJobInfo",
         "dataJob status",
+        "dataJob dataPlatformInstance",
+        "dataJob globalTags",
         "dataFlow globalTags",
         "dataFlow domains",
         *dataset,
@@ -108,11 +117,7 @@ def test_edges_of_a_complete_run_replace_earlier_ones() -> None:
 )
 def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -> None:
     # The pointers quote `~` and `/` as RFC 6901 has it, which the Java listener does not.
-    with_sql: Json = {
-        **EVENTS[1],
-        "job": {**EVENTS[1]["job"], "facets": {"sql": {"query": sql}, "jobType": {"jobType": "SQL_JOB"}}},
-    }
-    events = [EVENTS[0], with_sql, EVENTS[2]]
+    events = with_job_facets(sql={"query": sql})
     found = find(written(events, use_patch=True, parent_job_urn=PARENT), "dataJobInputOutput")
     stamp = AuditStampClass(time=START_MS + 59_000, actor="urn:li:corpuser:datahub")
     builder = DataJobPatchBuilder(JOB)
@@ -227,10 +232,10 @@ def test_tags_are_added_by_a_patch() -> None:
 
 def test_owners_come_from_settings_and_the_ownership_facet() -> None:
     # Section 1: the settings' and those of the ``ownership`` facet.
-    facets = {"ownership": {"owners": [{"name": "bob"}, {"name": "jane"}]}}
+    facets = {"ownership": {"owners": [{"name": name} for name in ("bob", "user:jane", "group:data", "team:bi")]}}
     events = whole_application(query(job_facets=facets))
     aspect = find(written(events, owners="jane,urn:li:corpGroup:data"), "ownership").aspect
-    owners = ["urn:li:corpuser:jane", "urn:li:corpGroup:data", "urn:li:corpuser:bob"]
+    owners = [f"urn:li:{name}" for name in ("corpuser:jane", "corpGroup:data", "corpuser:bob", "corpGroup:bi")]
     assert aspect["owners"] == [{"owner": one, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for one in owners]
     assert aspect["lastModified"] == END_STAMP
 

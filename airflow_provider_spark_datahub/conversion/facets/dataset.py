@@ -27,6 +27,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_objects,
     as_text,
     encoded_json,
+    tag_name,
 )
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -34,7 +35,6 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     added_tags,
     json_text,
 )
-from airflow_provider_spark_datahub.conversion.redaction import redact
 from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
 
 # DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
@@ -292,12 +292,6 @@ _OWNER_TYPES = frozenset(
     | {"DEVELOPER", "PRODUCER", "STAKEHOLDER", "TECHNICAL_OWNER"}
 )
 _ANY_OWNER_TYPE = "TECHNICAL_OWNER"
-# Prefixes of an owner's name in OpenLineage's spec.
-_OWNER_PREFIXES = {
-    "user:": "urn:li:corpuser:",
-    "team:": "urn:li:corpGroup:",
-    "group:": "urn:li:corpGroup:",
-}
 _OWNER_URNS = ("urn:li:corpuser:", "urn:li:corpGroup:")
 # The parts of a version 2 field path that are not names.
 _PATH_TYPES = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.")
@@ -379,19 +373,16 @@ NO_METADATA = DatasetMetadata()
 
 def _owner(owner: JsonObject) -> tuple[str, str] | None:
     """Return an owner's URN and type; ``None`` if the name is neither a user's nor a group's."""
-    name = as_text(owner.get("name")).strip()
-    prefix = next((prefix for prefix in _OWNER_PREFIXES if name.startswith(prefix)), "")
-    urn = urns.encode(_OWNER_PREFIXES[prefix] + name[len(prefix) :] if prefix else urns.owner_urn(name))
+    urn = urns.encode(urns.owner_urn(as_text(owner.get("name")).strip()))
     kind = as_text(owner.get("type")).strip().upper().replace(" ", "_")
     usable = urn.startswith(_OWNER_URNS) and urn not in _OWNER_URNS and not urns.is_too_long(urn)
     return (urn, kind if kind in _OWNER_TYPES else _ANY_OWNER_TYPE) if usable else None
 
 
 def _tag_urn(tag: JsonObject) -> str:
-    """Return the URN of ``key`` or ``key:value``; OpenLineage gives a tag without a value the value ``true``."""
-    key, value = as_text(tag.get("key")).strip(), as_text(tag.get("value")).strip()
-    urn = urns.encode(urns.tag_urn(key if value.lower() in ("", "true") else f"{key}:{redact(key, value)}"))
-    return "" if not key or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
+    name = tag_name(tag)
+    urn = urns.encode(urns.tag_urn(name))
+    return "" if not name or urn == "urn:li:tag:" or urns.is_too_long(urn) else urn
 
 
 # The largest ``long`` of DataHub's aspects.

@@ -79,7 +79,11 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class JobDefinition(msgspec.Struct, kw_only=True, gc=False):
-    """Flow and job without their runs. :param upstream_jobs: URNs of DataJobs that come before this one."""
+    """Flow and job without their runs.
+
+    :param tags: of the flow.
+    :param upstream_jobs: URNs of DataJobs that come before this one.
+    """
 
     flow: FlowIdentity
     id: str
@@ -89,6 +93,7 @@ class JobDefinition(msgspec.Struct, kw_only=True, gc=False):
     description: str | None = None
     owners: tuple[str, ...] = ()
     tags: Sequence[str] | None = None
+    job_tags: tuple[str, ...] = ()
     created_ms: int | None = None
     upstream_jobs: tuple[str, ...] = ()
 
@@ -184,6 +189,7 @@ class CoalescedJob:
             description=next((limit.text(run.description) for run in runs if run.description), None),
             owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
             tags=settings.tags or None,
+            job_tags=tuple(dict.fromkeys(tag for run in runs for tag in run.tags)),
             created_ms=runs[0].start_ms,
             upstream_jobs=settings.upstream_jobs,
         )
@@ -356,6 +362,7 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
         description=limit.text(texts.description) if texts.description else None,
         owners=tuple(dict.fromkeys(texts.owner_names)),
         tags=settings.tags or event.airflow_tags,
+        job_tags=texts.tags,
         created_ms=event.time_ms,
         upstream_jobs=settings.upstream_jobs,
     )

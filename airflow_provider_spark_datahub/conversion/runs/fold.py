@@ -207,6 +207,7 @@ class RunState(msgspec.Struct, gc=False):
     outputs: dict[DatasetId, DatasetState] = {}
     properties: dict[PropertyLayers, int] = {}
     owners: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     details: RunDetails | None = None
 
     def cover(self, start_ms: int | None, end_ms: int | None) -> None:
@@ -472,8 +473,9 @@ class Fold:
         if event.type in FAILED_TYPES:
             run.failure = event.type
         run.properties.setdefault(PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index)
-        if texts.owner_names:
+        if texts.owner_names or texts.tags:
             run.owners = tuple(dict.fromkeys((*run.owners, *texts.owner_names)))
+            run.tags = tuple(dict.fromkeys((*run.tags, *texts.tags)))
         last_run, last_event = self._last
         # Nothing came in between: the same datasets again change nothing, but only the end counts rows.
         known = last_event is not None and last_event.has_datasets_of(event)
