@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -410,6 +410,35 @@ def have_own_names(files: Collection[str]) -> bool:
     """
     names = {_NO_WORD.sub("", file.rpartition("/")[2].partition(".")[0]) for file in files}
     return 1 < len(files) == len(names) and len(files) <= _MOST_NAMED_FILES
+
+
+_FILE = re.compile(
+    r"[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4"
+    r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)",
+    re.IGNORECASE,
+)
+# What Spark, Hive and Arrow write: part-00000-<UUID>-c000.snappy.parquet, part-r-00000, 000000_0, part-0.parquet.
+_PART_FILE = re.compile(r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL)
+
+
+def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
+    """Return the files and folders that a query means by the paths that it lists.
+
+    Part files are their folder. So are several files, unless they have names of their own.
+
+    :param are_all: the query lists no others.
+    """
+    folders: dict[str, None] = {}
+    files: list[str] = []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder and _FILE.fullmatch(name) and not _PART_FILE.fullmatch(name):
+            files.append(path)
+        else:
+            folders[folder if folder and _PART_FILE.fullmatch(name) else path] = None
+    are_named = are_all and (len(files) == 1 or have_own_names(files))
+    named = {file if are_named else folder: folder for file in files for folder in [file.rpartition("/")[0]]}
+    return [*folders, *(path for path, folder in named.items() if folder not in folders)]
 
 
 def is_parent_folder(folder: str, path: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
-from airflow_provider_spark_datahub.conversion.datasets import have_own_names
+from airflow_provider_spark_datahub.conversion.datasets import named_paths
 from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
@@ -57,11 +57,8 @@ _FILE_METADATA = frozenset(
 )
 _READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
 _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
-_FILE = re.compile(
-    r"/[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4"
-    r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)$",
-    re.IGNORECASE,
-)
+# A path may contain a comma.
+_BETWEEN_PATHS = re.compile(r", (?=[A-Za-z][A-Za-z0-9+.-]{0,20}:/|\.\.\.)")
 # Reads of Delta's transaction log are not reads of data.
 _DELTA_LOG = "/_delta_log"
 _TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
@@ -334,17 +331,13 @@ class Node:
             yield from [*self.reasons_without_sources()] or [f"the plan does not show what it reads ({head})"]
 
     def unclear_paths(self) -> Iterator[str]:
-        """Yield messages for people about inputs that the node does not name: omitted paths, and lists of files."""
+        """Yield messages for people about inputs that the node does not name, since Spark omitted their paths."""
         location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
         if location is not None:
-            listed = location["paths"].split(", ")
-            more = _MORE_PATHS.fullmatch(listed[-1])
-            if _DELTA_LOG in listed[0]:
-                return
-            if more is not None:
-                yield f"{more['number']} more beside {listed[0]} (raise spark.sql.maxMetadataStringLength)"
-            elif _are_files(listed):
-                yield f"files or folders, the first of {len(listed)} is {listed[0]}"
+            first, *others = _BETWEEN_PATHS.split(location["paths"])
+            more = _MORE_PATHS.fullmatch(others[-1]) if others else None
+            if more is not None and _DELTA_LOG not in first:
+                yield f"{more['number']} more beside {first} (raise spark.sql.maxMetadataStringLength)"
 
     def is_code(self) -> bool:
         """Return whether the job's own code makes the rows that the node gives."""
@@ -538,23 +531,11 @@ class PlanDatasets(NamedTuple):
 
 
 def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
-    entries = paths.split(", ")
-    listed = [path for path in entries if not path.startswith("...")]
-    if not table and _are_files(entries):
-        return
-    # A path that contains a comma looks like two paths.
+    entries = _BETWEEN_PATHS.split(paths)
+    listed = [path for path in entries if not path.startswith("...") and _DELTA_LOG not in path]
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
-        for path in listed:
-            if _DELTA_LOG not in path:
-                yield PlanDataset(path, _unquoted(table or ""))
-
-
-def _are_files(paths: list[str]) -> bool:
-    """Return whether several paths may be parts of one folder: then the folder is the dataset, not the files.
-
-    A plan does not show whether ``/in/a.csv`` is a file or a folder.
-    """
-    return len(paths) > 1 and any(map(_FILE.search, paths)) and not have_own_names(paths)
+        for path in listed if table else named_paths(listed, are_all=not entries[-1].startswith("...")):
+            yield PlanDataset(path, _unquoted(table or ""))
 
 
 def _unquoted(table: str) -> str:
