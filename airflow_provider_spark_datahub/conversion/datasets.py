@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import DatasetId, Facets, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import PART_FILE, DatasetId, Facets, as_objects, as_text
 from airflow_provider_spark_datahub.conversion.settings import (
     OTHER_CATALOGS,
     LineageSettings,
@@ -417,8 +417,6 @@ _FILE = re.compile(
     r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)",
     re.IGNORECASE,
 )
-# What Spark, Hive and Arrow write: part-00000-<UUID>-c000.snappy.parquet, part-r-00000, 000000_0, part-0.parquet.
-_PART_FILE = re.compile(r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL)
 
 
 def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
@@ -432,10 +430,10 @@ def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
     files: list[str] = []
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if folder and _FILE.fullmatch(name) and not _PART_FILE.fullmatch(name):
+        if folder and _FILE.fullmatch(name) and not PART_FILE.fullmatch(name):
             files.append(path)
         else:
-            folders[folder if folder and _PART_FILE.fullmatch(name) else path] = None
+            folders[folder if folder and PART_FILE.fullmatch(name) else path] = None
     are_named = are_all and (len(files) == 1 or have_own_names(files))
     named = {file if are_named else folder: folder for file in files for folder in [file.rpartition("/")[0]]}
     return [*folders, *(path for path, folder in named.items() if folder not in folders)]
@@ -458,17 +456,6 @@ def parent_folders(path: str) -> Iterator[str]:
 def folders_around(dataset: DatasetId) -> Iterator[DatasetId]:
     """Yield the folders around the path of a dataset, the innermost first, without a slash at their ends."""
     return (DatasetId(dataset.namespace, folder) for folder in parent_folders(dataset.name))
-
-
-def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
-    """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
-
-    :param partition: matches the name of one folder.
-    """
-    end = len(path)
-    while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):
-        end = start
-    return path[:end]
 
 
 def _without_scheme(uri: str, platform: str) -> str:

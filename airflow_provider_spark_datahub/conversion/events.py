@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -406,10 +407,34 @@ def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tupl
     )
 
 
+PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
+"""Name of a folder of a partition."""
+PART_FILE = re.compile(r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL)
+"""Name of a file that Spark, Hive or Arrow writes: part-00000-<UUID>-c000.snappy.parquet, 000000_0, part-0.parquet."""
+
+
 @lru_cache(maxsize=1024)
 def dataset_id(namespace: str, name: str) -> DatasetId:
-    """Return the names without secrets and a last slash, mostly the same object for the same names."""
-    return DatasetId(redact_name(namespace), redact_name(name.rstrip("/") or name))
+    """Return the names without secrets and a last slash; of a file that Spark wrote, its folder.
+
+    Equal names mostly give the same object.
+    """
+    path = name.rstrip("/") or name
+    folder, _, file = path.rpartition("/")
+    if PART_FILE.fullmatch(file):
+        path = without_partition_folders(folder, PARTITION_FOLDER) or path
+    return DatasetId(redact_name(namespace), redact_name(path))
+
+
+def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
+    """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
+
+    :param partition: matches the name of one folder.
+    """
+    end = len(path)
+    while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):
+        end = start
+    return path[:end]
 
 
 def _decoded_whole(text: bytes | bytearray) -> object:

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
-from airflow_provider_spark_datahub.conversion.datasets import without_partition_folders
+from airflow_provider_spark_datahub.conversion.events import without_partition_folders
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
 from airflow_provider_spark_datahub.conversion.spark_log import events_of_application
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames

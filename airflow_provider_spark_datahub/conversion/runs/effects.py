@@ -23,9 +23,14 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetNamer,
     folders_around,
     have_own_names,
+)
+from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
+    PARTITION_FOLDER,
+    RDD_JOB,
+    DatasetId,
     without_partition_folders,
 )
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RENAME, Application, RunState
 
@@ -432,10 +437,8 @@ def with_known_columns(run: RunState) -> RunState:
 
 # Names of data files. A table's or a folder's name may have a dot too, but not these endings.
 _DATA_FILE = re.compile(
-    r"part-\d{5}[^/]*|[^/]+\.(?:avro|csv|json|jsonl|ndjson|orc|parquet|text|tsv|txt|xml)(?:\.[a-z0-9]{1,6})*",
-    re.IGNORECASE,
+    r"[^/]+\.(?:avro|csv|json|jsonl|ndjson|orc|parquet|text|tsv|txt|xml)(?:\.[a-z0-9]{1,6})*", re.IGNORECASE
 )
-_PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
 
 
 def with_whole_folders(application: Application) -> Application:
@@ -484,7 +487,7 @@ def _with_streamed_folders(application: Application) -> Application:
 def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
     """Return the folder of a data file, above the folders of its partition; ``None`` if it is not a data file."""
     folder, _, name = dataset.name.rpartition("/")
-    folder = without_partition_folders(folder, _PARTITION_FOLDER)
+    folder = without_partition_folders(folder, PARTITION_FOLDER)
     return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else None
 
 

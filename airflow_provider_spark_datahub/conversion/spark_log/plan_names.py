@@ -25,9 +25,8 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     have_own_names,
     session_table,
     table_and_selector,
-    without_partition_folders,
 )
-from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id
+from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id, without_partition_folders
 from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS
