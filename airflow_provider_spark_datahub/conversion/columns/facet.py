@@ -31,7 +31,6 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
 _LINEAGE, _INDIRECT = "lineage", "INDIRECT:"
 
-
 PARSED_PLAN = "DIRECT:PARSED_PLAN"
 """Transformation of columns that only Spark's physical plans show, not OpenLineage's events."""
 
@@ -46,7 +45,6 @@ class ColumnId(NamedTuple):
 class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
     """Output columns and the input columns that they come from: all as values (direct), or all as conditions and keys.
 
-    :param downstreams: columns of the output; several if the inputs act on all rows.
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
     :param of_all_rows: whether the inputs act on all rows, and so on every column of the output.
     """
@@ -74,10 +72,16 @@ class _Content(NamedTuple):
 
 
 class DatasetColumns:
-    """Column lineage of one output of one query. Equal texts of facets that a reader has read once are equal."""
+    """Column lineage of one output of one query. Equal texts of facets that a reader has read once are equal.
+
+    :ivar edges: output columns with the input columns that they come from.
+    :ivar inputs: all datasets that the column lineage names, including those without an edge.
+    :ivar left_out: column pairs that were not read, because a facet has more than :data:`MAX_READ_PAIRS`.
+    """
 
     def __init__(self, content: _Content, sql: str) -> None:
         self._content, self._sql = content, sql
+        self.edges, self.inputs, self.left_out = content
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DatasetColumns) and self._content is other._content and self._sql == other._sql
@@ -90,16 +94,6 @@ class DatasetColumns:
         """The query's statement, without secrets."""
         return redact_text(self._sql.strip())
 
-    @property
-    def edges(self) -> tuple[ColumnEdge, ...]:
-        """Output columns with the input columns that they come from."""
-        return self._content.edges
-
-    @property
-    def inputs(self) -> tuple[DatasetId, ...]:
-        """All datasets that the column lineage names, including those without an edge."""
-        return self._content.inputs
-
     @cached_property
     def direct(self) -> frozenset[str]:
         """The output columns that have a direct edge."""
@@ -108,11 +102,6 @@ class DatasetColumns:
     def direct_edges(self) -> Iterator[ColumnEdge]:
         """Yield the direct edges."""
         return (edge for edge in self.edges if edge.upstreams and edge.is_direct)
-
-    @property
-    def left_out(self) -> int:
-        """Number of column pairs that were not read, because a facet has more than :data:`MAX_READ_PAIRS`."""
-        return self._content.left_out
 
     @classmethod
     def read(
@@ -172,15 +161,14 @@ class DatasetColumns:
             name = column.field.lower()
             return names is None or name in names or name.partition(".")[0] in names
 
-        if all(edge.transform == PARSED_PLAN or all(map(exists, edge.upstreams)) for edge in self.edges):
-            return self
-        edges = (
+        edges = tuple(
             edge
             if edge.transform == PARSED_PLAN
             else structs.replace(edge, upstreams=tuple(filter(exists, edge.upstreams)))
             for edge in self.edges
         )
-        return self._copy((edge for edge in edges if edge.upstreams), self.inputs, self.sql)
+        rest = (edge for edge in edges if edge.upstreams)
+        return self._copy(rest, self.inputs, self.sql) if edges != self.edges else self
 
     @cached_property
     def _names_of_inputs(self) -> dict[DatasetId, set[str]]:
@@ -250,12 +238,8 @@ class _Input(msgspec.Struct, gc=False):
         return dataset_id(self.namespace, self.name)
 
     @property
-    def is_indirect(self) -> bool:
-        return any(part.type == "INDIRECT" for part in self.transformations)
-
-    @property
-    def is_direct(self) -> bool:
-        return not self.transformations or any(part.type != "INDIRECT" for part in self.transformations)
+    def types(self) -> set[str | None]:
+        return {part.type for part in self.transformations}
 
 
 class _Field(msgspec.Struct, gc=False, rename="camel"):
@@ -271,24 +255,13 @@ class _WireFacet(msgspec.Struct, gc=False):
     dataset: list[_Input] = []
 
 
-class _Facet(NamedTuple):
-    """The part of a column lineage facet that is read.
-
-    :param fields: inputs by output column.
-    :param left_out: inputs that are not read.
-    """
-
-    fields: dict[str, list[_Input]]
-    dataset: list[_Input]
-    left_out: int
-
-
 _decode_facet = msgspec.json.Decoder(_WireFacet).decode
 _decode_field = msgspec.json.Decoder(_Field).decode
 _decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
-def _decoded(lineage: bytes) -> _Facet:
+def _decoded(lineage: bytes) -> tuple[dict[str, list[_Input]], list[_Input], int]:
+    """Return the inputs of each output column, those of the dataset, and the number of inputs that are not read."""
     try:
         facet = _decode_facet(lineage)
     except NOT_DECODABLE:
@@ -306,7 +279,7 @@ def _decoded(lineage: bytes) -> _Facet:
         else:
             fields[name] = _inputs_of(text, _decode_field)
             pairs += len(fields[name])
-    return _Facet(fields, facet.dataset, left_out)
+    return fields, facet.dataset, left_out
 
 
 _SHORTEST_INPUT = len("{},")
@@ -335,30 +308,26 @@ def _tolerant_inputs(items: object) -> list[_Input]:
 
 
 def _read(lineage: bytes, schema: bytes) -> _Content:
-    facet = _decoded(lineage)
-    edges: list[ColumnEdge] = []
-    for name, items in in_time(facet.fields.items()):
-        edges += _column_edges(name, items) if name else ()
-    if facet.dataset:
-        columns = dict.fromkeys([*facet.fields, *field_names(schema)])
-        edges += _dataset_edges(facet.dataset, tuple(column for column in columns if column))
+    fields, of_dataset, left_out = _decoded(lineage)
+    edges = [edge for name, items in in_time(fields.items()) if name for edge in _column_edges(name, items)]
+    if of_dataset:
+        columns = dict.fromkeys([*fields, *field_names(schema)])
+        edges += _dataset_edges(of_dataset, tuple(column for column in columns if column))
     inputs = dict.fromkeys([column.dataset for edge in edges for column in edge.upstreams])
-    inputs |= dict.fromkeys(item.dataset for item in facet.dataset if all(item.dataset))
-    return _Content(tuple(edges), tuple(inputs), facet.left_out)
+    inputs |= dict.fromkeys(item.dataset for item in of_dataset if all(item.dataset))
+    return _Content(tuple(edges), tuple(inputs), left_out)
 
 
-def _column_edges(column: str, items: list[_Input]) -> Sequence[ColumnEdge]:
-    """Return the direct edge of an output column, then the indirect one. An input may be in both."""
+def _column_edges(column: str, items: list[_Input]) -> Iterator[ColumnEdge]:
+    """Yield the direct edge of an output column, then the indirect one. An input may be in both."""
     kinds = _kinds(items)
     indirect = {kind for kind in kinds if kind.startswith(_INDIRECT)}
-    if not indirect:
-        # The usual case.
-        return (ColumnEdge((column,), _upstreams(items), _transform(kinds)),)
-    filters = ColumnEdge((column,), _upstreams([item for item in items if item.is_indirect]), _transform(indirect))
-    values = [item for item in items if item.is_direct]
-    if not values:
-        return (filters,)
-    return ColumnEdge((column,), _upstreams(values), _transform(kinds - indirect)), filters
+    values = [item for item in items if item.types != {"INDIRECT"}] if indirect else items
+    if values or not indirect:
+        yield ColumnEdge((column,), _upstreams(values), _transform(kinds - indirect))
+    if indirect:
+        items = [item for item in items if "INDIRECT" in item.types]
+        yield ColumnEdge((column,), _upstreams(items), _transform(indirect))
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:

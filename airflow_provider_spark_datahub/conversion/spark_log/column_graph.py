@@ -25,17 +25,24 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     split_items,
 )
 
-_REFERENCE = re.compile(r"#(?P<id>\d+)L?")
+_REFERENCE = re.compile(r"#(?P<id>\d+)L?|\.\.\. \d+ more fields")
 _OF_UNION = "'"
 """Between the id of a column of a union, which is that of a column of its first part, and the number of the union."""
-_MORE_FIELDS = re.compile(r"\.\.\. \d+ more fields")
 _LEFT_OUT = "..."
-_WHEN = re.compile(r"\bWHEN .*? THEN", re.DOTALL)
-# Columns of the query around a subquery that its conditions name.
-_OUTER = re.compile(r"(?<=\d) \[[^\]]*\]|\bouter\([^)]*\)")
 _LAMBDA_VARIABLE = re.compile(r"\blambda \w+#\d+L?")
 _PIVOT = "pivotfirst("
-_CONDITION = re.compile(r"\bif \(| FILTER \(WHERE | windowspecdefinition\(")
+# The brackets of conditions and keys: those of functions, and the columns around a subquery that its conditions name.
+_DECIDING = (
+    r"(?P<decides>\bif \(|\bFILTER \(WHERE |\bwindowspecdefinition\(|\bouter\(|(?<=\d) \[)"
+    r"|(?P<decides_first>pivotfirst\()"
+    r"|(?P<decides_last>(?<![^\W_])(?:max_by|min_by|listagg|string_agg)\()"
+    r"|(?P<ranks>\b(?:rank|dense_rank|percent_rank)\()"
+)
+_MAY_DECIDE = re.compile(rf"\bCASE WHEN |{_DECIDING}")
+_MARK = re.compile(
+    rf"{_DECIDING}|\b(?P<word>CASE(?= WHEN )|WHEN(?= )|(?<= )THEN(?= )|(?<= )END(?![\w#]))"
+    r"|(?P<opens>[(\[{])|(?P<closes>[)\]}])|(?P<comma>, )"
+)
 _STRUCT = "struct("
 _SHOWN_ROWS = re.compile(r"stack\((?P<number>\d+), |inline\(array\(|explode\(map\(|replicaterows\([^,]+, ")
 _ROWS_OF_COLUMN = re.compile(rf"(?P<function>inline|explode)\({ATTRIBUTE.pattern}\)")
@@ -209,31 +216,36 @@ class ColumnGraph:
         )
 
     def references(self, expression: str) -> list[str]:
-        """Return the ids of the columns in an expression; one that nothing defines stands for what Spark left out.
+        """Return the ids of the columns whose values are in that of an expression, as far as Spark shows them.
 
         A text in it may look like a column, so an id counts only behind the name of its column.
         """
-        expression = _LAMBDA_VARIABLE.sub("", _OUTER.sub("", _without_conditions(expression)))
-        references, end = [_LEFT_OUT] if _MORE_FIELDS.search(expression) else [], len(expression)
+        expression = _LAMBDA_VARIABLE.sub("", expression)
+        conditions = _Conditions(expression).parts if _MAY_DECIDE.search(expression) else []
+        references, end = [], len(expression)
         for match in reversed(list(_REFERENCE.finditer(expression))):
-            name = self.names.get(match["id"])
-            begin = match.start() - len(name or "")
             if match.end() > end:
                 continue
+            name = self.names.get(match["id"] or "")
+            begin = match.start() - len(name or "")
             spelling = expression[max(begin, 0) : match.start()]
-            is_unknown = name is None and expression[match.start() - 1 : match.start()].isalnum()
+            is_unknown = name is None and (not match["id"] or expression[begin - 1 : begin].isalnum())
             # A query may spell a column in another case than its table.
             if is_unknown or (name is not None and spelling.lower() == name.lower()):
-                column = self.scope.get(match["id"], match["id"])
-                references.append(column + self._field_at(column, expression, match.end()))
-                # The name of an aggregate holds the names of its columns.
+                # The name of an aggregate holds the names of its columns, and its conditions.
                 end = begin
+                while conditions and conditions[-1][0] > begin:
+                    conditions.pop()
+                if not conditions or conditions[-1][1] <= begin:
+                    references.append(self._referenced(match))
         return references
 
-    def _field_at(self, column: str, expression: str, position: int) -> str:
-        """Return the field of a column that an expression takes; Spark names some ``sum(amount)``."""
-        fields = (f".{name}" for name in self.fields.get(column, ()) if expression.startswith(f".{name}", position))
-        return max(fields, key=len, default="")
+    def _referenced(self, match: re.Match[str]) -> str:
+        """Return the column of a reference, or the field of it that is taken; Spark names some ``sum(amount)``."""
+        column = self.scope.get(match["id"], match["id"] or _LEFT_OUT)
+        names = (name for name in self.fields.get(column, ()) if match.string.startswith(f".{name}", match.end()))
+        name = max(names, key=len, default="")
+        return f"{column}.{name}" if name else column
 
     def derive_fields(self, column: str, struct: str, kind: Derivation = Derivation.IDENTITY) -> None:
         """Derive the fields of a column from those of the struct that it is."""
@@ -330,20 +342,50 @@ def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
         yield from (row[1::2] for row in rows)
 
 
-def _without_conditions(expression: str) -> str:
-    """Return an expression without conditions (``if``, ``CASE``, ``FILTER``, ``PIVOT``) and the keys of windows."""
-    begin = expression.find(_PIVOT) + len(_PIVOT)
-    if _PIVOT in expression:
-        expression = expression[:begin] + expression[begin + len(split_items(expression[begin:])[0]) :]
-    end = expression.rfind(" THEN") + len(" THEN")
-    if "WHEN " in expression[:end]:
-        expression = _WHEN.sub("WHEN THEN", expression[:end]) + expression[end:]
-    kept, position = [], 0
-    while (found := _CONDITION.search(expression, position)) is not None:
-        begin = found.end()
-        closing = closing_bracket(expression, begin)
-        if closing is None:
-            break
-        kept.append(expression[position:begin])
-        position = closing
-    return "".join((*kept, expression[position:]))
+class _Conditions:
+    """Outermost parts of an expression that only decide: conditions, keys and orders. Texts have no quotes."""
+
+    def __init__(self, expression: str) -> None:
+        self.parts: list[tuple[int, int]] = []
+        # Each open bracket, by the name of its mark, or CASE; and where a condition in it began, or -1.
+        self._open: list[tuple[str, int]] = []
+        self._cases: list[int] = []
+        for mark in _MARK.finditer(expression):
+            kind = mark.lastgroup or ""
+            top, begin = self._open[-1] if self._open else ("", -1)
+            if kind == "word":
+                self._read_word(mark)
+            elif kind == "closes" and top != "CASE":
+                if top != "ranks" or expression.startswith(" windowspecdefinition(", mark.end()):
+                    self._end(mark.start())
+                del self._open[-1:]
+            elif kind not in ("closes", "comma"):
+                self._open.append((kind, -1 if kind in ("opens", "decides_last") else mark.end()))
+            elif top == "decides_first":
+                self._end(mark.start())
+            elif top == "decides_last" and begin < 0:
+                self._open[-1] = top, mark.end()
+
+    def _end(self, end: int) -> None:
+        """End the condition in the innermost open bracket or CASE."""
+        kind, begin = self._open.pop() if self._open else ("", -1)
+        self._open.append((kind, -1))
+        while begin >= 0 and self.parts and self.parts[-1][0] >= begin:
+            self.parts.pop()
+        self.parts += [(begin, end)] if begin >= 0 else []
+
+    def _read_word(self, mark: re.Match[str]) -> None:
+        """Read a word of a CASE, or a text that looks like one where no such word can be."""
+        word, place = mark["word"], self._cases[-1] if self._cases else -1
+        if word == "CASE":
+            self._cases.append(len(self._open))
+            self._open.append((word, -1))
+        elif place >= 0 and (word == "THEN") == (self._open[place][1] >= 0):
+            del self._open[place + 1 :]
+            if word == "WHEN":
+                self._open[place] = "CASE", mark.end()
+            elif word == "THEN":
+                self._end(mark.start())
+            else:
+                self._open.pop()
+                self._cases.pop()
