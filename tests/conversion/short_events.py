@@ -2,9 +2,9 @@
 
 A name is ``[namespace:]name``, with its columns in brackets, the table behind it after ``@``, its change after ``!``
 and its written rows after ``#``.
-The verbs: ``query``; ``rdd``, ``save`` and ``map``, RDD jobs; ``copy``, which has the lineage of a column from its
-first input; ``rename``; ``app``, of the application itself. A number is that of the query; without it, a line is a
-query of its own.
+The verbs: ``query``; ``scan``, of a checkpoint; ``rdd``, ``save`` and ``map``, RDD jobs; ``copy``, which has the
+lineage of a column from its first input; ``rename``; ``app``, of the application itself. A number is that of the query;
+without it, a line is a query of its own.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _event(number: int, line: str) -> Json:
     if verb == "rename":
         change = {"lifecycleStateChange": "RENAME", "previousIdentifier": {"namespace": "file", "name": read.pop()}}
         outputs[0]["facets"]["lifecycleStateChange"] = change
-    job = {"rdd": "shop.map_partitions", "save": "shop.save", "map": "shop.map_text_file"}.get(verb)
-    more: Any = {"job": job, "job_type": "RDD_JOB"} if job else {}
+    job = {"rdd": "map_partitions", "save": "save", "map": "map_text_file", "scan": "scan_hive_db_t"}.get(verb)
+    more: Any = {"job": f"shop.{job}", "job_type": "SQL_JOB" if verb == "scan" else "RDD_JOB"} if job else {}
     kind = kind or ("START" if verb == "rdd" else "COMPLETE")
     return query(kind, run_id=f"run-{run or number + 10}", inputs=[*map(_stored, read)], outputs=outputs, **more)
 

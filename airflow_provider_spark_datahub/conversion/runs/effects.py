@@ -111,13 +111,9 @@ def _without_listings(application: Application) -> Application:
     """
     runs = [run for run in application.runs if run.is_listing]
     inferred = {frozenset(run.inputs) for run in runs if run.plan_node == "deserialize_to_object"}
-    listings = {
-        run.run_id
-        for run in runs
-        if run.plan_node != "collect_limit"
-        or run.job_property("processingEngineVersion").startswith("3.")
-        or frozenset(run.inputs) in inferred
-    }
+    first = {frozenset(run.inputs) for run in runs if run.plan_node == "collect_limit"}
+    both = inferred & first if any(run.job_property("processingEngineVersion")[:2] != "3." for run in runs) else first
+    listings = {run.run_id for run in runs if run.job_type == RDD_JOB or frozenset(run.inputs) in both}
     if not listings:
         return application
     runs = [

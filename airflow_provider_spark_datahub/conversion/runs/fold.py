@@ -49,7 +49,7 @@ _NON_MATERIALISING = tuple(
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
 # Roots of plans that give the rows of a cached table to the driver or to a checkpoint.
-_SCANS = frozenset({"columnar_to_row", "in_memory_table_scan"})
+_SCANS = ("batch_scan", "columnar_to_row", "in_memory_table_scan", "scan_")
 # Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as text.
 _LISTINGS = (".map_partitions_parallel_collection", ".map_partitions_sql_execution_map_partitions_file_scan")
 _FIRST_LINES = frozenset({"collect_limit", "deserialize_to_object"})
@@ -254,7 +254,10 @@ class RunState(msgspec.Struct, gc=False):
         if self.job_type == RDD_JOB:
             read, passed = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
             return self.job_name.endswith(_NON_MATERIALISING) and read == passed
-        states, is_scan = self.outputs.values(), self.plan_node in _SCANS and self.outputs.keys() <= self.inputs.keys()
+        states, is_scan = (
+            self.outputs.values(),
+            self.plan_node.startswith(_SCANS) and self.outputs.keys() <= self.inputs.keys(),
+        )
         return is_scan and not any(state.lifecycle or state.statistics != NOT_COUNTED for state in states)
 
     @property
@@ -265,7 +268,7 @@ class RunState(msgspec.Struct, gc=False):
         if self.job_type == RDD_JOB:
             return self.job_name.endswith(_LISTINGS)
         return self.plan_node in _FIRST_LINES and all(
-            state.lower_names == {"value"} and not state.in_catalog for state in self.inputs.values()
+            "value" in state.lower_names and not state.in_catalog for state in self.inputs.values()
         )
 
     @property
