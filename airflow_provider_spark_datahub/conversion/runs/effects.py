@@ -22,7 +22,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetNamer,
     folders_around,
-    have_own_names,
+    named_paths,
 )
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
@@ -445,58 +445,23 @@ def with_whole_folders(application: Application) -> Application:
 def _with_streamed_folders(application: Application) -> Application:
     """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
 
-    A single file may also be the static side of a join, so it is part of a stream only in one of these cases:
-
-    - another query of the application names its folder
-    - the micro-batch read nothing else
-    - another micro-batch of the query read only other files of the folder
+    A file that a batch names, too, is the static side of a join.
     """
-    streaming = [run for run in application.runs if run.is_streaming]
-    if not streaming:
-        return application
-    named = {dataset for run in application.runs if run.job_type != RDD_JOB for dataset in run.inputs}
-    by_query: dict[str, list[RunState]] = {}
-    for run in streaming:
-        by_query.setdefault(run.job_property("jobGroup"), []).append(run)
-    folders: dict[str, dict[DatasetId, DatasetId]] = {}
-    for query, runs in by_query.items():
-        read = [_files_by_folder(run) for run in runs]
-        # In how many micro-batches the query read of a folder, and each file.
-        batches = Counter(chain.from_iterable(read if query else ()))
-        of_file = Counter(file for by_folder in read for files in by_folder.values() for file in files)
-        for run, files_by_folder in zip(runs, read, strict=True):
-            folders[run.run_id] = {
-                file: folder
-                for folder, files in files_by_folder.items()
-                for file in files
-                if folder in named or len(run.inputs) == 1 or batches[folder] > of_file[file]
-            }
-    return replace(
-        application,
-        runs=tuple(
-            renamed(run, partial(_replacement, folders[run.run_id])) if folders.get(run.run_id) else run
-            for run in application.runs
-        ),
-    )
+    batches = [run.reported or run for run in application.runs if not run.is_streaming]
+    static = {dataset for run in batches for dataset in run.inputs}
+
+    def named(dataset: DatasetId) -> DatasetId:
+        return dataset if dataset in static else _folder_of_file(dataset)
+
+    runs = (renamed(run, named) if run.is_streaming else run for run in application.runs)
+    return replace(application, runs=tuple(runs))
 
 
-def _folder_of_file(dataset: DatasetId) -> DatasetId | None:
-    """Return the folder of a data file, above the folders of its partition; ``None`` if it is not a data file."""
+def _folder_of_file(dataset: DatasetId) -> DatasetId:
+    """Return the folder of a data file, above the folders of its partition; else the dataset itself."""
     folder, _, name = dataset.name.rpartition("/")
     folder = without_partition_folders(folder, PARTITION_FOLDER)
-    return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else None
-
-
-_Files = frozenset[DatasetId]
-
-
-def _files_by_folder(run: RunState) -> dict[DatasetId, _Files]:
-    """Return the data files that a micro-batch read, by their folders."""
-    files: dict[DatasetId, list[DatasetId]] = {}
-    for file in run.inputs:
-        if folder := _folder_of_file(file):
-            files.setdefault(folder, []).append(file)
-    return {folder: _Files(read) for folder, read in files.items()}
+    return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else dataset
 
 
 def _replacement(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
@@ -555,27 +520,13 @@ def with_folders(run: RunState) -> RunState:
     by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
     folders = {(folder.namespace, folder.name.rstrip("/")): folder for folder in by_length}
     listed = {dataset: folder for dataset in outside if (folder := _folder_of(dataset, folders))}
-    own = _own_names(listed, run) if not run.is_streaming else {}
+    named = named_paths(file.name for file in listed) if len(listed) > 1 and not run.is_streaming else ()
+    own = {file: folder for file, folder in listed.items() if file.name in named}
     if own:
         inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()}
         run = structs.replace(run, inputs=inputs | {file: run.inputs[folder] for file, folder in own.items()})
     rest = {file: folder for file, folder in listed.items() if file not in own}
     return renamed(run, partial(_replacement, rest)) if rest else run
-
-
-def _own_names(listed: Mapping[DatasetId, DatasetId], run: RunState) -> dict[DatasetId, DatasetId]:
-    """Return the listed files that are datasets by themselves, with the folders around them.
-
-    A file that is the only one of its folder is one if the query lists such files of other folders, too.
-    """
-    by_folder: dict[DatasetId, dict[DatasetId, None]] = {}
-    whole = {dataset for _, state in run.written for dataset in state.column_inputs}
-    for file, folder in listed.items():
-        if folder not in whole:
-            by_folder.setdefault(folder, {})[file] = None
-    single = [file for files in by_folder.values() if len(files) == 1 for file in files]
-    lists = [single, *(files for files in by_folder.values() if len(files) > 1)]
-    return {file: listed[file] for files in lists if have_own_names([file.name for file in files]) for file in files}
 
 
 def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:
