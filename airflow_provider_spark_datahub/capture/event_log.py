@@ -183,13 +183,13 @@ _KEPT_KEYS = {
     f"{_SQL_EVENTS}DriverAccumUpdates": ("executionId", "accumUpdates"),
     **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
     "SparkListenerLogStart": ("Spark Version",),
-    "SparkListenerEnvironmentUpdate": ("Hadoop Properties", "Spark Properties"),
+    "SparkListenerEnvironmentUpdate": ("System Properties", "Hadoop Properties", "Spark Properties"),
     "SparkListenerJobStart": ("Properties", "Submission Time"),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 # Properties with the places of tables and the namespace of the jobs. All others may hold secrets.
 _KEPT_PROPERTIES = re.compile(
-    r"fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
+    r"user\.dir|fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
     r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
     r"|spark\.sql\.catalog\.[^.]+\.url"
     r"|spark\.sql\.sources\.partitionOverwriteMode|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"

@@ -120,6 +120,18 @@ def test_empty_facets_give_no_lineage(facet: Json) -> None:
     assert read(facet) is None
 
 
+def test_quoted_columns_are_those_of_the_schema() -> None:
+    # As databases quote them in a query that they run; sum(n) is computed there.
+    fields = {"a": '"Order Id"', "b": "`n`", "c": "sum(n)", "d": '"No Such"'}
+    inputs = {name: [column("/a", each, "DIRECT:IDENTITY")] for name, each in fields.items()}
+    ran = query(
+        inputs=[file("/a", schema=schema(("Order Id", "long"), ("n", "int")))],
+        outputs=[file("/z", columnLineage=column_lineage(inputs))],
+    )
+    found = [each["upstreams"] for each in only_job(whole_application(ran)).lineage.fine_grained]
+    assert found == [[source("/a", "Order Id")], [source("/a", "n")]]
+
+
 def test_names_are_escaped_in_json() -> None:
     names = ['a","b', '"', "\\", "ü", "c"]
     facet = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names}, [column("/b", "k")])

@@ -14,7 +14,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import Pla
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from tests.cases import cases
-from tests.conversion.builders import Json, proposals, settings
+from tests.conversion.builders import Json, proposals, settings, urn
 from tests.conversion.event_logs import app_ended, app_started, execution
 from tests.conversion.recordings import (
     RECORDINGS,
@@ -156,6 +156,16 @@ def test_plans_show_whole_columns(plans: list[list[str]], columns: dict[str, lis
 @cases("run_events")
 def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, name: str) -> None:
     assert PlanNames(LoggedApplication("app")).id_of(PlanDataset(path)) == ("file", name)
+
+
+@cases("run_events")
+def test_loaded_files_are_named_from_the_folder_of_the_driver(arguments: str, inputs: str | None) -> None:
+    properties = {"System Properties": {"user.dir": "/work"}, "Hadoop Properties": {"fs.defaultFS": "hdfs://nn:8020"}}
+    tree = "Execute LoadDataCommand (1)\n   +- LoadDataCommand (2)"
+    text = plan(tree, "Execute LoadDataCommand\nOutput: []", f"LoadDataCommand\nArguments: `db`.`p`, {arguments}")
+    began = {"Event": "SparkListenerEnvironmentUpdate", **properties}
+    found = from_log([began, app_started(), *execution(1, 1, 2, text), app_ended()]).inputs
+    assert found == ([urn(*inputs.split(","))] if inputs else [])
 
 
 def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:

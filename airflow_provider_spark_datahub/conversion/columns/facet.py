@@ -150,21 +150,25 @@ class DatasetColumns:
     def within(self, known: Mapping[DatasetId, frozenset[str]]) -> DatasetColumns:
         """Return the column lineage without columns that their datasets do not have; this object if there are none.
 
+        Columns that a database quotes (``"Order Id"``) have the names of their datasets.
+
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
         # The usual case: all inputs are columns of their datasets.
         if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs.items()):
             return self
 
-        def exists(column: ColumnId) -> bool:
+        def existing(column: ColumnId) -> ColumnId | None:
             names = known.get(column.dataset)
-            name = column.field.lower()
-            return names is None or name in names or name.partition(".")[0] in names
+            for field in (column.field, column.field.strip('"`')):
+                if names is None or not names.isdisjoint((field.lower(), field.lower().partition(".")[0])):
+                    return ColumnId(column.dataset, field)
+            return None
 
         edges = tuple(
             edge
             if edge.transform == PARSED_PLAN
-            else structs.replace(edge, upstreams=tuple(filter(exists, edge.upstreams)))
+            else structs.replace(edge, upstreams=tuple(filter(None, map(existing, edge.upstreams))))
             for edge in self.edges
         )
         rest = (edge for edge in edges if edge.upstreams)

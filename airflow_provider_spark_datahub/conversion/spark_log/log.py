@@ -374,7 +374,9 @@ class SparkLog:
         hadoop = as_object(event.get("Hadoop Properties"))
         self._default_fs = as_text(hadoop.get("fs.defaultFS"))
         self._properties = {
-            name: as_text(value) for name, value in {**hadoop, **as_object(event.get("Spark Properties"))}.items()
+            name: as_text(value)
+            for properties in (event.get("System Properties"), hadoop, event.get("Spark Properties"))
+            for name, value in as_object(properties).items()
         }
 
     def _execution_started(self, event: JsonObject) -> None:

@@ -35,6 +35,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplic
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
     KAFKA,
+    RELATIVE,
     Plan,
     PlanDataset,
     PlanDatasets,
@@ -128,6 +129,9 @@ class PlanNames:
             return _NamedDataset(dataset_id(KAFKA, named.topic))
         if named.relation:
             return None
+        if relative := RELATIVE.match(named.path):
+            folder = self._properties.get("user.dir")
+            named = PlanDataset(f"file:{folder}/{named.path[relative.end() :]}" if folder else "")
         path = location_of(named.path, self._default_fs) if named.path else None
         if path is not None and path in self._reported:
             return _NamedDataset(path)

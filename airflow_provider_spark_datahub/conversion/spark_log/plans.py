@@ -137,7 +137,9 @@ _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
 _CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
 _CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
-_LOADED = re.compile(r".*`, (?P<path>/[^,]*|[A-Za-z][A-Za-z0-9+.-]*:/[^,]*), (?:true|false), (?:true|false)")
+_LOADED = re.compile(r".*`, (?P<path>[^,]+), (?P<local>true|false), (?:true|false)(?:, .*)?")
+# A path that LOAD DATA finds in the folder in which the driver was started.
+RELATIVE = re.compile(r"file:(?=[^/])")
 _RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
 _CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
@@ -259,7 +261,9 @@ class Node:
             yield from _paths(location["paths"], file_scan["table"])
         loaded = _LOADED.fullmatch(body.strip()) if head == "LoadDataCommand" else None
         if loaded is not None:
-            yield PlanDataset(loaded["path"])
+            path = loaded["path"]
+            if ":/" in path or path.startswith("/") or loaded["local"] == "true":
+                yield PlanDataset(f"file:{path}" if loaded["local"] == "true" and ":/" not in path else path)
         for cached in _CACHED_SCAN.finditer(body):
             yield from _paths(cached["paths"], cached["table"])
 
