@@ -9,7 +9,7 @@ Tests: ``tests/conversion/test_run_events.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import product
 from typing import NamedTuple
@@ -79,6 +79,18 @@ class ColumnSource(NamedTuple):
 
 Sources = dict[ColumnSource, Derivation]
 """Where a column comes from."""
+
+
+class HeldColumn(NamedTuple):
+    """A column of rows that Spark keeps for later queries, such as a checkpoint's.
+
+    :param is_resolved: the plans show all columns that it comes from.
+    :param fields: those of the struct that it is.
+    """
+
+    sources: Sources
+    is_resolved: bool
+    fields: Mapping[str, HeldColumn]
 
 
 class ColumnGraph:
@@ -151,6 +163,20 @@ class ColumnGraph:
         """Return the columns that a list names; ``None`` if an item is not a column."""
         ids = ids_of(items)
         return [self.scope.get(column, column) for column in ids] if ids and self.scope else ids
+
+    def held(self, column: str) -> HeldColumn:
+        """Return a column as later queries read it."""
+        fields = {name: self.held(f"{column}.{name}") for name in self.fields.get(column, ())}
+        return HeldColumn(self.origins(column), self.is_resolved(column), fields)
+
+    def read_held(self, column: str, held: HeldColumn) -> None:
+        """Record that a column is one that an earlier query kept."""
+        self.known[column] = held.sources
+        if not held.is_resolved:
+            self.hide(column)
+        for name, field in held.fields.items():
+            self._derive_field(column, name, (), Derivation.IDENTITY)
+            self.read_held(f"{column}.{name}", field)
 
     def hide(self, column: str) -> None:
         """Record that the plans do not show all sources of a column."""

@@ -18,12 +18,15 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnGraph,
     ColumnSource,
     Derivation,
+    HeldColumn,
     Sources,
     column_id,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
+    CONSTANT,
+    LOGICAL,
     MERGE,
     MERGE_ROWS,
     Node,
@@ -137,41 +140,32 @@ class PlanColumns:
         sinks = _Sinks(visitor, trees, plans)
         written = [written for tree in trees for written in sinks.written(tree)]
         output = own.output if own is not None else ()
-        origins = {column: graph.origins(column) for column in output}
+        held = {column: graph.held(column) for column in output}
         # Jobs may call their executions what they like.
         if own is not None and not written and (CHECKPOINT in description or " at " not in description):
-            resolved = frozenset(column_id(column) for column in output if graph.is_resolved(column))
-            self._keep(_Checkpoint({column_id(column): sources for column, sources in origins.items()}, resolved))
-        named = [(graph.names.get(column, ""), sources) for column, sources in origins.items()]
+            self._keep({column_id(column): one for column, one in held.items()})
+        named = [(graph.names.get(column, ""), one.sources) for column, one in held.items()]
         return ExecutionColumns(
             written,
             {name: sources for name, sources in named if name and sources},
-            tuple(visitor.ends or visitor.databases),
+            tuple(visitor.ends or visitor.unknown),
             frozenset(sinks.merged),
             sinks.of_hidden if visitor.ends else sinks.exact,
             any(node.kind == "Union" for tree in trees for node in tree.nodes.values()),
             sinks.resolved,
             # A part of the execution may name the target of the command around it.
-            (*visitor.unknown, *(visitor.commands if not written else ())),
+            (*visitor.unknown, *(reason for tree in trees if not written for reason in tree.hidden_targets())),
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
-        output = (*checkpoint.origins,)
-        if any(checkpoint.origins.values()):
+        output = (*checkpoint,)
+        if any(column.sources for column in checkpoint.values()):
             is_new = output not in self._checkpoints or self._checkpoints[output] == checkpoint
             self._checkpoints[output] = checkpoint if is_new else None
 
 
-class _Checkpoint(NamedTuple):
-    """Columns of a checkpoint, by their ids.
-
-    :param resolved: those whose sources the plans show in full.
-    """
-
-    origins: dict[str, Sources]
-    resolved: frozenset[str]
-
-
+_Checkpoint = dict[str, HeldColumn]
+"""The columns of a checkpoint, by their ids."""
 _Ids = list[str] | None
 """Ids of the columns that a node gives; ``None`` if they are not known."""
 
@@ -189,6 +183,11 @@ class _VisitedTree(NamedTuple):
 
     def _of(self, place: int) -> tuple[str, ...]:
         return tuple(self.outputs[list(self.nodes)[place]] or ()) if len(self.nodes) > place else ()
+
+    def hidden_targets(self) -> Iterator[str]:
+        """Yield the commands that do not show what they change, for people."""
+        hidden = (node for node in self.nodes.values() if node.hides_target())
+        return (f"the plan does not show what the command changes ({redact_text(node.head)})" for node in hidden)
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -213,10 +212,8 @@ class _Visitor:
     :param rdds: these ids by the checkpoint's RDD, once a plan has both.
     :param has_parts: the execution has inner ones, which run the queries that its plan only names.
     :ivar ends: reasons why the plans do not show where columns come from.
-    :ivar databases: tables and queries of databases that the plans read, as reasons: Spark hides where these are.
     :ivar hidden: columns that a scan gives and its dataset does not have.
     :ivar unknown: leaves that hide a dataset, or may hide one, for people.
-    :ivar commands: commands that do not show what they change, for people.
     """
 
     def __init__(
@@ -228,10 +225,8 @@ class _Visitor:
     ) -> None:
         self.graph = ColumnGraph()
         self.ends: dict[str, None] = {}
-        self.databases: dict[str, None] = {}
         self.hidden: set[str] = set()
         self.unknown: dict[str, None] = {}
-        self.commands: dict[str, None] = {}
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
         self._scope: dict[str, str] = {}
@@ -291,10 +286,8 @@ class _Visitor:
         output = listed if key else given
         if not node.children and output:
             self._read_datasets(node, output)
-        if not (self._has_parts and node.is_logical()) and not (output and self.graph.known.keys() >= {*output}):
+        if not (self._has_parts and node.head in LOGICAL) and not (output and self.graph.known.keys() >= {*output}):
             self.unknown.update(dict.fromkeys(node.unknown()))
-        if node.hides_target():
-            self.commands[f"the plan does not show what the command changes ({redact_text(node.head)})"] = None
         if node.children or (output and not any(map(self._has_source, output))):
             self.ends.update(dict.fromkeys(node.reasons_without_sources()))
         return output
@@ -306,9 +299,7 @@ class _Visitor:
         relation = node.relation()
         computed = _computed_by_database(node, output)
         hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
-        if relation is not None:
-            self.databases[f"the address of the database is hidden (JDBCRelation({relation.relation}))"] = None
-        for column in output if node.is_constant() else ():
+        for column in output if node.head in CONSTANT else ():
             self.graph.derive(column, (), Derivation.IDENTITY)
         for dataset in (*node.sources(), *([relation] if relation else [])):
             for column in output:
@@ -359,9 +350,7 @@ class _Visitor:
         if checkpoint is None or len(first) != len(listed):
             return
         for column, known in zip(listed, first, strict=True):
-            self.graph.known[column] = checkpoint.origins[known]
-            if known not in checkpoint.resolved:
-                self.graph.hide(column)
+            self.graph.read_held(column, checkpoint[known])
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:

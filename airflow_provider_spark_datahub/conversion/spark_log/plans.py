@@ -27,6 +27,8 @@ _TREE = re.compile(
     re.MULTILINE,
 )
 _TREE_LINE = re.compile(r"[ :+-]*(?:\* )?[^\s:+-].*\((?P<number>\d+)\)\s*")
+# What Spark counted in an adaptive plan, and how a cache is read.
+_BEHIND_NUMBER = re.compile(r"(?<=\d\))(?:, (?:Statistics\(|coalesced|local|skewed)| \(columnarIn=)")
 SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
 _LISTED = re.compile(
     r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
@@ -121,14 +123,14 @@ _SINKS = {
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _COMMAND = re.compile(r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b")
-_CONSTANT = frozenset({"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"})
+CONSTANT = frozenset({"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"})
 # Leaves without rows that are stored, and those whose rows are another node's.
-_NO_DATASET = (_CONSTANT - {"LocalTableScan"}) | {
+_NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
     *("ReusedExchange", "ReusedSubquery", "SubqueryAdaptiveBroadcast", "CTERelationRef", "UnionLoopRef"),
     *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
 }
 _READS_DELTA_LOG = re.compile(r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b", re.MULTILINE)
-_LOGICAL = frozenset({"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"})
+LOGICAL = frozenset({"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"})
 # An overwrite of what has no partitions.
 _OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
 _OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
@@ -309,14 +311,6 @@ class Node:
             return frozenset()
         return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
 
-    def is_constant(self) -> bool:
-        """Return whether the node makes its rows of nothing that is stored, or shows that it has none."""
-        return self.head in _CONSTANT
-
-    def is_logical(self) -> bool:
-        """Return whether the node is part of a query as it was written, which a plan of its own executes."""
-        return self.head in _LOGICAL
-
     def hides_target(self) -> bool:
         """Return whether the node is a command that does not show what it changes."""
         is_command = _COMMAND.match(self.head) is not None or self.kind in _SINKS
@@ -325,8 +319,9 @@ class Node:
     def unknown(self) -> Iterator[str]:
         """Yield how the node hides a dataset, or may hide one, for people."""
         head = redact_text(self.head)
-        if any(dataset.relation for dataset in (*self.sinks(), *filter(None, [self.relation()]))):
-            yield f"the address of the database is hidden ({head})"
+        named = (*self.sinks(), *filter(None, [self.relation()]))
+        if relations := [dataset.relation for dataset in named if dataset.relation]:
+            yield f"the address of the database is hidden (JDBCRelation({relations[0]}))"
         elif self.children or self.head in _NO_DATASET or _READS_DELTA_LOG.search(f"{self.head}\n{self.body}"):
             return
         elif any(self.sources()):
@@ -443,7 +438,7 @@ def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
     children: dict[int, dict[int, None]] = {}
     begun = 0
     for line in lines.splitlines():
-        found = _TREE_LINE.fullmatch(line)
+        found = _TREE_LINE.fullmatch(_BEHIND_NUMBER.split(line, maxsplit=1)[0])
         indent = len(line) - len(line.lstrip(" :+-"))
         if found is None or int(found["number"]) not in described:
             begun = indent or begun

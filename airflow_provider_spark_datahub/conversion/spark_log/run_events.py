@@ -29,6 +29,12 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
+# Spark reads the first lines of CSV files, or all of them, to know their columns.
+_READS_SCHEMA = re.compile(
+    r"== Physical Plan ==\n(?:CollectLimit|DeserializeToObject) \(\d+\)\n"
+    r"(?:[ +*-]{1,9}(?:Filter|Project) \(\d+\)\n){0,2}[ +*-]{1,9}Scan text  \(1\)\n\n"
+)
+_READERS = re.compile(r"(?!.* at )|(?:csv|load|sql|createTable|createExternalTable) at ")
 _HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
@@ -75,11 +81,13 @@ def events_of_application(application: LoggedApplication) -> Iterator[dict[str, 
 
 
 def _plans_of(parts: Sequence[SqlExecution]) -> list[str]:
-    """Return the plans of an execution that read data, none if it only creates a view.
+    """Return the plans of an execution that read data, none if it only creates a view or reads the schema of files.
 
     A function of ``foreachBatch`` may create a view of its rows before it writes them.
     """
-    if _READS_NOTHING.search(parts[0].plan):
+    root = parts[0]
+    reads_schema = _READERS.match(root.description) and _READS_SCHEMA.match(root.plan)
+    if reads_schema or _READS_NOTHING.search(root.plan):
         return []
     return [part.plan for part in parts if not _READS_NOTHING.search(part.plan)]
 
