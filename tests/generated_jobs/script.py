@@ -1,0 +1,233 @@
+"""The script of one generated query, and its truth: sources, statements, executions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import yaml
+
+from tests.generated_jobs.frames import DATA, Column, Edge, Frame, expression
+
+PARTS: dict[str, Any] = yaml.safe_load((DATA / "jobs.yaml").read_text())
+FORMATS = ("parquet", "csv", "json", "orc")
+TYPES = {"i": "BIGINT", "n": "DOUBLE", "t": "STRING"}
+_UUID = "part-0000{}-4b2c7f1e-86a1-4c0e-9d5e-0a1b2c3d4e5f-c000"
+_COLUMNS = ("amount:n", "note:t", "qty:i", "city:t", "price:n", "OrderNote:t", "lineNo:i")
+_NAME = re.compile(r"@(\w+)")
+
+Item = tuple[str, str, Column]
+"""An expression, the column's name, and its provenance."""
+
+
+@dataclass
+class Script:
+    """A query of the job: its lines and its truth. Datasets are paths in the job's folder, or tables (``table:…``).
+
+    :param hive: tables may be older than the application, which ``setup`` is for.
+    """
+
+    name: str
+    database: str
+    hive: bool
+    rng: Random = field(default_factory=Random)
+    lines: list[str] = field(default_factory=list)
+    setup: list[str] = field(default_factory=list)
+    inputs: set[str] = field(default_factory=set)
+    either_inputs: set[str] = field(default_factory=set)
+    outputs: set[str] = field(default_factory=set)
+    columns: set[tuple[str, ...]] = field(default_factory=set)
+    either_columns: set[tuple[str, ...]] = field(default_factory=set)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, stem: str) -> str:
+        self._numbers[stem] = self._numbers.get(stem, 0) + 1
+        return f"{stem}{self._numbers[stem]}"
+
+    def column(self, frame: Frame) -> str:
+        """Return a name that no column of the frame has."""
+        name = self.fresh("c")
+        return name if name not in frame.columns else self.column(frame)
+
+    def add(self, template: str, frame: Frame | None = None, other: Frame | None = None, **names: str) -> list[str]:
+        """Add a template's lines, and return the frame's columns that its placeholders took."""
+        taken: dict[str, str] = {}
+        names = {"form": self.rng.choice(FORMATS), **names}
+
+        def fill(match: re.Match[str]) -> str:
+            name = match[1]
+            if name in ("v", "w"):
+                return self._view(frame if name == "v" else other)
+            if name in ("f", "g"):
+                return (frame if name == "f" else other).name  # type: ignore[union-attr]
+            if name in ("c", "k") and name not in names and frame is not None:
+                taken[name] = taken.get(name) or self.rng.choice(frame.names(firm=name == "k"))
+                return taken[name]
+            return names[name]
+
+        self.lines += _NAME.sub(fill, template).split("; ")
+        return list(taken.values())
+
+    def _view(self, frame: Frame | None) -> str:
+        assert frame is not None
+        self.lines.append(f'{frame.name}.createOrReplaceTempView("{self.name}_{frame.name}")')
+        return f"{self.name}_{frame.name}"
+
+    def frame(self, code: str, like: Frame, columns: Mapping[str, Column] | None = None) -> Frame:
+        """Assign a frame to a new variable."""
+        name = self.fresh("f")
+        self.lines.append(f"{name} = {code}")
+        return replace(like, name=name, columns=dict(like.columns if columns is None else columns))
+
+    def step(
+        self,
+        template: str,
+        frame: Frame,
+        like: Frame | None = None,
+        columns: Mapping[str, Column] | None = None,
+        **names: Any,
+    ) -> Frame:
+        """Assign the frame of a template. :param like: its columns and reads, if they are not those of the frame."""
+        needed = self.add(template, frame, **names)
+        return self.frame(self.lines.pop(), (like or frame).needing(needed if like is None else ()), columns)
+
+    def project(self, frame: Frame, items: Sequence[Item], *, in_sql: bool = False) -> Frame:
+        """Select items of a frame in one of both APIs."""
+        style = "SELECT" if in_sql else self.rng.choice(["SELECT", "WITH", "select", "selectExpr"])
+        listed = [code if code == name else f"{code} AS {name}" for code, name, _ in items]
+        columns = {name: column for _, name, column in items}
+        if style.isupper():
+            view = self._view(frame)
+            view, base = ("base", f"WITH base AS (SELECT * FROM {view}) ") if style == "WITH" else (view, "")
+            return self.frame(f'spark.sql("{base}SELECT {", ".join(listed)} FROM {view}")', frame, columns)
+        parts = [f'"{one}"' for one in listed]
+        if style == "select":
+            parts = [f'F.expr("{code}").alias("{name}")' for code, name, _ in items]
+        return self.frame(f"{frame.name}.{style}({', '.join(parts)})", frame, columns)
+
+    def new(self, frame: Frame, most: int, group: str = "values", least: int = 1) -> list[Item]:
+        """Return new columns of random expressions."""
+        drawn = [
+            expression(self.rng, self.rng.choice("nt"), frame, group) for _ in range(self.rng.randint(least, most))
+        ]
+        return [(one[0], self.column(frame), one[1]) for one in drawn if one is not None]
+
+    def executed(self, frame: Frame, output: str = "", names: Mapping[str, str] | None = None) -> None:
+        """Note that a frame is executed. :param names: the columns that are written, by those of the frame."""
+        wanted = {name: name for name in frame.columns} if names is None else names
+        read, either = frame.read_by(wanted)
+        self.inputs |= read
+        self.either_inputs |= either
+        if output:
+            self.outputs.add(output)
+            for name, target in wanted.items():
+                self.columns |= {(*edge, output, target) for edge in frame.columns[name].values}
+                self.either_columns |= {(*edge, output, target) for edge in frame.columns[name].either}
+
+    # Sources.
+
+    def source(self) -> Frame:
+        return self.rng.choice(
+            [self.files, self.files, self.table, *([self.literal] if self.rng.random() < 0.1 else [])]
+        )()
+
+    def _draw(self) -> list[str]:
+        return ["id:i", "key:t", *self.rng.sample(_COLUMNS, self.rng.randint(1, 3))]
+
+    def literal(self) -> Frame:
+        rows = 'spark.createDataFrame([(1, "k1"), (2, "k2")], "id BIGINT, key STRING")'
+        return self.frame(rows, Frame("", {}), {"id": Column("n"), "key": Column("t")})
+
+    def files(self) -> Frame:
+        """Write files without Spark, and read them as jobs do."""
+        rng, form = self.rng, self.rng.choice(FORMATS)
+        folder = f"{self.name}/{self.fresh(rng.choice(['in', 'raw', 'Data', 'orders']))}"
+        layout = PARTS["layouts"][rng.choice(list(PARTS["layouts"]))]
+        columns, header = self._draw(), rng.random() < 0.8
+        ending = f".{form}" if form in ("csv", "json") else f".snappy.{form}"
+        part = rng.choice([_UUID, "part-{}"])
+
+        def path_of(name: str) -> str:
+            path = re.sub(r"P(\d)", lambda match: part.format(match[1]), name)
+            return path if path.endswith("/") else path + ending
+
+        for file in layout["files"]:
+            header_of = "" if header or form != "csv" else ", header=False"
+            self.lines.append(f'put("{folder}/{path_of(file)}", "{" ".join(columns)}"{header_of})')
+        paths = [f"{folder}/{path_of(path)}" for path in layout.get("paths", ())] or [folder]
+        datasets = [path.rstrip("/") for path in paths] if layout.get("named") else [folder]
+        options = {
+            k: v.replace("@folder", folder) if v is not True else v for k, v in layout.get("options", {}).items()
+        }
+        schema, names = self._schema(form, columns, header, options)
+        if layout.get("partitioned"):
+            names["dt"] = "t"
+        found = {
+            name: Column(kind, frozenset((one, name) for one in datasets), plain=True, firm=True)
+            for name, kind in names.items()
+        }
+        return self.frame(self._reader(form, schema, options, paths), Frame("", {}, frozenset(datasets)), found)
+
+    def _schema(
+        self, form: str, columns: list[str], header: bool, options: dict[str, Any]
+    ) -> tuple[str, dict[str, str]]:
+        """Return the schema that the job gives, and kinds of columns as Spark then reads them; sets options."""
+        pairs = [column.split(":") for column in columns]
+        kinds = {name: "t" if kind == "t" else "n" for name, kind in pairs}
+        options |= {"header": True} if form == "csv" and header else {}
+        choice = self.rng.choice(["schema", "inferSchema", ""])
+        if choice == "schema":
+            return ", ".join(f"{name} {TYPES[kind]}" for name, kind in pairs), kinds
+        if form == "json":
+            return "", dict(sorted(kinds.items()))
+        if form == "csv":
+            options |= {choice: True} if choice else {}
+            named = [(name if header else f"_c{i}", kind) for i, (name, kind) in enumerate(kinds.items())]
+            return "", {name: kind if choice else "t" for name, kind in named}
+        return "", kinds
+
+    def _reader(self, form: str, schema: str, options: dict[str, Any], paths: list[str]) -> str:
+        rng = self.rng
+        schemes = ["", "", "file:", "file://"]
+        addresses = [f'f"{rng.choice(schemes)}{{ROOT}}/{path}"' for path in paths]
+        if len(paths) == 1 and not options and not schema and rng.random() < 0.3:
+            return f'spark.sql(f"SELECT * FROM {form}.`{{ROOT}}/{paths[0]}`")'
+        values = {name: "True" if value is True else f'f"{value}"' for name, value in options.items()}
+        reader = "spark.read" + (f'.schema("{schema}")' if schema else "")
+        reader += "".join(f'.option("{name}", {value})' for name, value in values.items())
+        listed = addresses[0] if len(paths) == 1 else f"[{', '.join(addresses)}]"
+        if rng.random() < 0.3:
+            return f'{reader}.format("{form}").load({listed})'
+        return f"{reader}.{form}({', '.join(addresses) if form == 'parquet' else listed})"
+
+    def table(self) -> Frame:
+        """Make a table before the application, or in it if its catalogue does not outlive it, and read it."""
+        stored = self.rng.choice(PARTS["tables"] + PARTS["hive_tables"] * self.hive)
+        dataset, name = self.new_table("t")
+        if self.hive:
+            columns = [column.lower() for column in self._draw()]
+            listed = ", ".join(f"{column[:-2]} {TYPES[column[-1]]}" for column in columns)
+            values = ", ".join({"i": "1", "n": "2.5", "t": "'k1'"}[column[-1]] for column in columns)
+            self.setup += [f"CREATE TABLE {name} ({listed}) {stored}", f"INSERT INTO {name} VALUES ({values})"]
+            kinds = {column[:-2]: "t" if column[-1] == "t" else "n" for column in columns}
+        else:
+            made = self.files()
+            self.add(f'@f.write.format("@form").saveAsTable("{name}")', made)
+            self.executed(made, dataset)
+            kinds = {column: one.kind for column, one in made.columns.items()}
+        reader = self.rng.choice(PARTS["readers"]).replace("@t", self.rng.choice([name, name.lower()]))
+        return self.frame(reader, Frame("", {}, frozenset({dataset})), of_dataset(dataset, kinds))
+
+    def new_table(self, stem: str) -> tuple[str, str]:
+        """Return a table's dataset, and its name as the job writes it."""
+        stem = f"{self.name}_{self.fresh(stem)}"
+        return f"table:{self.database}.{stem}", f"{self.database}.{self.rng.choice([stem, stem, stem.title()])}"
+
+
+def of_dataset(dataset: str, kinds: Mapping[str, str]) -> dict[str, Column]:
+    """Return the columns of a dataset, as a frame that reads it has them."""
+    edges: dict[str, frozenset[Edge]] = {name: frozenset({(dataset, name)}) for name in kinds}
+    return {name: Column(kind, edges[name], plain=True, firm=True) for name, kind in kinds.items()}
