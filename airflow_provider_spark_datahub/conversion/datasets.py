@@ -412,11 +412,12 @@ def have_own_names(files: Collection[str]) -> bool:
     return 1 < len(files) == len(names) and len(files) <= _MOST_NAMED_FILES
 
 
-_FILE = re.compile(
+DATA_FILE = re.compile(
     r"[^/]+\.(?:csv|tsv|txt|text|json|jsonl|ndjson|xml|parquet|orc|avro|log|dat|gz|bz2|zst|snappy|lz4"
     r"|png|jpe?g|gif|tiff?|webp|pdf|bin|zip|mp[34]|wav)",
     re.IGNORECASE,
 )
+"""Name of a file. A table's or a folder's name may have a dot, too, but not these endings."""
 
 
 def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
@@ -430,7 +431,7 @@ def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
     files: list[str] = []
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if folder and _FILE.fullmatch(name) and not PART_FILE.fullmatch(name):
+        if folder and DATA_FILE.fullmatch(name) and not PART_FILE.fullmatch(name):
             files.append(path)
         else:
             folders[folder if folder and PART_FILE.fullmatch(name) else path] = None

@@ -149,3 +149,19 @@ def test_results(
     assert job.run.result == (RunResult(*result) if result else None)  # type: ignore[arg-type]
     assert (job.run.id, job.patch_edges) == (APP, adds_only)
     assert (paths(job.lineage.inputs), paths(job.lineage.outputs)) == (inputs, outputs)
+
+
+@pytest.mark.parametrize("part", ["adaptive_spark_plan", "execute_insert_into_hadoop_fs_relation_command"])
+def test_a_table_without_rows_was_written_if_a_query_within_wrote_it(part: str) -> None:
+    # Spark optimises a query without rows away. A write of files without any job was refused.
+    outer, counted = "shop.execute_create_data_source_table_as_select_command.t", {"outputStatistics": {"rowCount": 1}}
+    table: Json = {"inputs": [file("/a")], "outputs": [file("/t")]}
+    events = whole_application(
+        query(run_id="run-1", second=1, outputs=[{**file("/z"), "outputFacets": counted}]),
+        query("START", run_id="run-2", second=2, job=outer, **table),
+        *(query(kind, run_id="run-3", second=3, job=f"shop.{part}.t", **table) for kind in ("START", "COMPLETE")),
+        query(run_id="run-2", second=4, job=outer, **table),
+    )
+    job = only_job(events, Ending(succeeded=True))
+    assert (file_urns("/t")[0] in job.lineage.outputs) == (part == "adaptive_spark_plan")
+    assert any(gap.startswith("not written") for gap in job.diagnostics.gaps) != (part == "adaptive_spark_plan")

@@ -354,3 +354,19 @@ def test_what_a_caught_query_read_is_no_input_if_only_the_log_shows_the_failure(
         converter.add_log_event(event)
     conversion = converter.finish(Ending(succeeded=True))
     assert (conversion.inputs, conversion.outputs) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"), [("saveAsTable at X.java:0", "INSERT"), ("sql at X.java:0", "UPDATE")]
+)
+def test_a_dataframes_write_is_not_the_command_that_knew_the_table_first(description: str, kind: str) -> None:
+    converter = Converter(settings())
+    facet = {"sql": {"query": "INSERT OVERWRITE db.t SELECT * FROM db.s"}}
+    (start, end) = reported([file("/in")], [file("/out")])
+    for event in (application("START", run_facets=ID), start, end, application("COMPLETE", second=59, run_facets=ID)):
+        event["job"]["facets"] |= facet
+        assert converter.add(event) is None
+    for event in (ENVIRONMENT, app_started("app-1"), *execution(1, 5, 8, WRITE, description=description), app_ended()):
+        converter.add_log_event(event)
+    (job,) = converter.finish(Ending(succeeded=True)).jobs
+    assert [operation.kind for operation in job.operations] == [kind]

@@ -481,6 +481,24 @@ def _may_add_columns(run: RunState) -> bool:
     return fits is not None and any(state.missing_columns for _, state in run.written)
 
 
+_LONGEST_BEGIN = 20_000
+_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*")
+_BEFORE_INSERT = re.compile(r"(?:with|from)\b", re.IGNORECASE)
+_INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
+_CREATE_VIEW = re.compile(r"create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?view\b", re.IGNORECASE)
+
+
+def verb_of(statement: str) -> str:
+    """Return the first two words of a statement in upper case, without comments; ``VIEW`` if it creates a view.
+
+    Of an INSERT behind common table expressions or behind FROM, they are those of the INSERT.
+    """
+    text = _COMMENTS.sub("", statement[:_LONGEST_BEGIN], count=1)
+    if (begin := _BEFORE_INSERT.match(text)) and (insert := _INSERT.search(text, begin.end())):
+        text = insert[0]
+    return "VIEW" if _CREATE_VIEW.match(text) else " ".join(text.upper().split(maxsplit=2)[:2])
+
+
 def short_statement(statement: str, length: int = 80) -> str:
     """Return the beginning of a statement on one line, without secrets. The length is in characters."""
     words = statement.split(maxsplit=length + LONGEST_LOGIN)

@@ -12,14 +12,16 @@ import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, takewhile
 
 from msgspec import structs
 
+from airflow_provider_spark_datahub.conversion.columns.sql import verb_of
 from airflow_provider_spark_datahub.conversion.datasets import (
+    DATA_FILE,
     DatasetNamer,
     folders_around,
     named_paths,
@@ -53,6 +55,7 @@ _ENCLOSING = _TABLE_AS_SELECT | {
 }
 
 
+_QUERIES = frozenset({"", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
 # The oldest listener that is known to send Spark's jobs and statistics with each write that happened.
 _SENDS_EFFECTS = (1, 37)
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
@@ -64,12 +67,14 @@ def with_effects(
     single: Collection[str] = (),
     idle: Collection[str] = (),
     busy: Collection[str] = (),
+    framed: Collection[str] = (),
 ) -> Application:
     """Return the application without the writes that never happened; it is not checked if its own run is not known.
 
     - A failure spreads to the query around the failed one, whose own events say COMPLETE (CREATE TABLE AS SELECT).
     - A write of files without any Spark job and without statistics was refused, as its target exists, and read nothing.
     - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a query that wrote.
+    - The statement of a DataFrame's write is not a command: OpenLineage names the first one that knew the table.
     - If the driver is stopped (SIGTERM), the query that was running completes after the application's end, under
       another run id and without a START. Neither of the two wrote.
 
@@ -79,11 +84,15 @@ def with_effects(
     :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
     :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
     :param busy: ids of runs that had a Spark job, according to Spark's event log.
+    :param framed: ids of runs that are the write of a DataFrame, according to Spark's event log.
     """
     application = _without_listings(application)
     if application.own_run is None:
         return application
-    known = tuple(_without_logs_of_tables(run) for run in application.runs)
+    known = tuple(
+        structs.replace(run, sql="") if run.run_id in framed and verb_of(run.sql).split(" ")[0] not in _QUERIES else run
+        for run in map(_without_logs_of_tables, application.runs)
+    )
     runs = _with_spread_failures(known)
     refused = {run.run_id for run in _cut_off(runs, application.own_run)}
     if _sends_effects(runs):
@@ -177,6 +186,10 @@ def _sends_effects(runs: Sequence[RunState]) -> bool:
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     """Yield the queries that wrote nothing because their target existed."""
     wrote = _Parts(run for run in runs if run.worked and not run.failure)
+    # A query that Spark optimised away has no job, but its part wrote an empty table.
+    filled = _Parts(
+        run for run in runs if not run.failure and (run.worked or run.plan_node not in {*_ENCLOSING, _FILE_WRITE})
+    )
     for run in runs:
         if not run.ended or run.failure or run.worked or not run.outputs:
             continue
@@ -184,7 +197,8 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
             yield run
             continue
         same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
-        if (same_output or _is_of_database(run)) and wrote.first(run, same_output=same_output) is None:
+        parts = filled if same_output else wrote
+        if (same_output or _is_of_database(run)) and parts.first(run, same_output=same_output) is None:
             yield run
 
 
@@ -431,11 +445,6 @@ def with_known_columns(run: RunState) -> RunState:
 
 # -- folders
 
-# Names of data files. A table's or a folder's name may have a dot too, but not these endings.
-_DATA_FILE = re.compile(
-    r"[^/]+\.(?:avro|csv|json|jsonl|ndjson|orc|parquet|text|tsv|txt|xml)(?:\.[a-z0-9]{1,6})*", re.IGNORECASE
-)
-
 
 def with_whole_folders(application: Application) -> Application:
     """Return the application with whole folders of micro-batches' files and of spark.ml's models."""
@@ -461,11 +470,7 @@ def _folder_of_file(dataset: DatasetId) -> DatasetId:
     """Return the folder of a data file, above the folders of its partition; else the dataset itself."""
     folder, _, name = dataset.name.rpartition("/")
     folder = without_partition_folders(folder, PARTITION_FOLDER)
-    return dataset._replace(name=folder) if folder and _DATA_FILE.fullmatch(name) else dataset
-
-
-def _replacement(names: Mapping[DatasetId, DatasetId], dataset: DatasetId) -> DatasetId:
-    return names.get(dataset, dataset)
+    return dataset._replace(name=folder) if folder and DATA_FILE.fullmatch(name) else dataset
 
 
 # spark.ml names each stage of a pipeline by its number, its class and a random id, and has a folder for each.
@@ -517,18 +522,12 @@ def with_folders(run: RunState) -> RunState:
     ]
     if not outside:
         return run
-    by_length = sorted(run.inputs, key=lambda folder: len(folder.name))
-    folders = {(folder.namespace, folder.name.rstrip("/")): folder for folder in by_length}
-    listed = {dataset: folder for dataset in outside if (folder := _folder_of(dataset, folders))}
+    folders = ((dataset, next(filter(run.inputs.__contains__, folders_around(dataset)), None)) for dataset in outside)
+    listed = {dataset: folder for dataset, folder in folders if folder is not None}
     named = named_paths(file.name for file in listed) if len(listed) > 1 and not run.is_streaming else ()
     own = {file: folder for file, folder in listed.items() if file.name in named}
     if own:
         inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()}
         run = structs.replace(run, inputs=inputs | {file: run.inputs[folder] for file, folder in own.items()})
     rest = {file: folder for file, folder in listed.items() if file not in own}
-    return renamed(run, partial(_replacement, rest)) if rest else run
-
-
-def _folder_of(dataset: DatasetId, folders: Mapping[tuple[str, str], DatasetId]) -> DatasetId | None:
-    """Return the innermost of the folders, by namespace and path without a last slash, around a dataset's path."""
-    return next((folders[around] for around in folders_around(dataset) if around in folders), None)
+    return renamed(run, lambda dataset: rest.get(dataset, dataset)) if rest else run

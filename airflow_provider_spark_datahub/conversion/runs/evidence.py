@@ -217,22 +217,15 @@ def _not_written(run: RunState) -> _Rejected:
 
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
     """Yield the datasets that count under another name in the end."""
-    folders: dict[str, DatasetId] = {}
-    for name in (*renamed.inputs, *renamed.outputs):
-        folders.setdefault(name.name.rstrip("/"), name)
-    order = {folder: number for number, folder in enumerate(folders)}
+    folders = {name.name for name in (*renamed.inputs, *renamed.outputs)}
     sides: tuple[tuple[Literal["input", "output"], Collection[DatasetId], Collection[DatasetId]], ...] = (
         ("input", run.inputs, renamed.inputs),
         ("output", run.outputs, renamed.outputs),
     )
     for kind, before, after in sides:
-        for dataset in before:
-            if dataset in after:
-                continue
-            around = min(
-                (path for path in parent_folders(dataset.name) if path in order), key=order.__getitem__, default=None
-            )
+        for dataset in (dataset for dataset in before if dataset not in after):
+            around = next((path for path in parent_folders(dataset.name) if path in folders), None)
             if around is not None:
-                yield kind, dataset, f"it is a part of {folders[around].name}, which is the dataset", "section 7.3"
+                yield kind, dataset, f"it is a part of {around}, which is the dataset", "section 7.3"
             else:
                 yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"

@@ -22,7 +22,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import FineGrainedLineages, fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.columns.sql import short_statement, with_columns_of_statements
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement, verb_of, with_columns_of_statements
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LEFT_OUT,
@@ -80,7 +80,6 @@ _BY_STATEMENT = {
     "UPDATE": "UPDATE",
 }
 _WRITTEN = "INSERT"
-_FIRST_WORDS = 1000
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -194,8 +193,8 @@ def _kind(run: RunState, state: DatasetState) -> str:
     """Return the type that the output's lifecycle stands for, else the statement's type, else ``INSERT``."""
     if state.lifecycle:
         return _BY_LIFECYCLE.get(state.lifecycle, "UNKNOWN")
-    words = run.sql[:_FIRST_WORDS].upper().split(maxsplit=2)[:2]
-    return _BY_STATEMENT.get(" ".join(words)) or _BY_STATEMENT.get(" ".join(words[:1]), _WRITTEN)
+    verb = verb_of(run.sql)
+    return _BY_STATEMENT.get(verb) or _BY_STATEMENT.get(verb.partition(" ")[0], _WRITTEN)
 
 
 def _without_inner(same: list[Operation]) -> Iterator[Operation]:
@@ -312,6 +311,7 @@ def _query(run: RunState) -> str:
 
 
 _INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
+_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
 _VALUES = re.compile(r"\bvalues\s*\(", re.IGNORECASE)
 _READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
 
@@ -319,8 +319,9 @@ _READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
 @lru_cache(maxsize=4)  # the outputs of a query share its statement
 def _holds_its_rows(statement: str) -> bool:
     """Return whether a statement inserts literal rows (``VALUES``), so that it has no input."""
-    insert = _INSERT.search(statement)
-    return bool(insert and _VALUES.search(statement, insert.end())) and not _READS.search(statement)
+    plain = _TEXT.sub("", statement)
+    insert = _INSERT.search(plain)
+    return bool(insert and _VALUES.search(plain, insert.end())) and not _READS.search(plain)
 
 
 _Touched = list[tuple[DatasetId, DatasetState]]
@@ -510,18 +511,9 @@ class _Edges:
         queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
         by_queries = {dataset for run, read in queries if not self._is_caught(run) for dataset, _ in read}
         touched = by_queries.union(*(chain(run.inputs, run.outputs) for run, _ in queries))
-        first_write_ms: dict[DatasetId, int] = {}
-        for run, _ in queries:
-            if run.start_ms is not None:
-                for dataset in run.outputs:
-                    first_write_ms[dataset] = min(run.start_ms, first_write_ms.get(dataset, run.start_ms))
-        before = {
-            dataset
-            for run, read in reads
-            if run.job_type == RDD_JOB and run.start_ms is not None
-            for dataset, _ in read
-            if run.start_ms < first_write_ms.get(dataset, 0)
-        }
+        first_write_ms = {dataset: run.start_ms or 0 for run, _ in reversed(queries) for dataset in run.outputs}
+        of_rdds = ((run.start_ms or 0, read) for run, read in reads if run.job_type == RDD_JOB)
+        before = {dataset for ms, read in of_rdds for dataset, _ in read if ms < first_write_ms.get(dataset, 0)}
         around = set(chain.from_iterable(map(folders_around, touched)))
         return {
             dataset

@@ -29,6 +29,11 @@ _RUNS_A_JOB = re.compile(
     re.MULTILINE,
 )
 
+# Descriptions of executions: the methods of DataFrameWriter and DataFrameWriterV2.
+_OF_FRAME = re.compile(
+    r"(?:append|create|createOrReplace|csv|insertInto|jdbc|json|orc|overwrite|overwritePartitions|parquet|replace|save"
+    r"|saveAsTable|text|xml) at "
+)
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
@@ -244,8 +249,10 @@ class LoggedApplication:
         reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
         return len(roots), len(roots & reported)
 
-    def effects(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str], set[str]]:
-        """Return the ids of runs whose execution failed, had no inner one, ran no job as it should have, or ran a job.
+    def effects(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str], set[str], set[str]]:
+        """Return the ids of runs by what their execution did.
+
+        It failed, had no inner one, ran no job as it should have, ran a job, or was the write of a DataFrame.
 
         Commands that write through another execution, such as Delta's, have an inner execution whenever they write. If
         several executions have a run's times, they must agree that it did nothing.
@@ -272,6 +279,7 @@ class LoggedApplication:
             },
             {run_id for run_id, found in matched.items() if all(one.root_id in idle for one in found)},
             {run_id for run_id, found in matched.items() if any(one.root_id in busy for one in found)},
+            {run_id for run_id, found in matched.items() if all(_OF_FRAME.match(one.description) for one in found)},
         )
 
     def idle_roots(self) -> set[int]:
