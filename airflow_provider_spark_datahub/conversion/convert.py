@@ -265,8 +265,7 @@ class Converter:
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
-            for event in spark_log.events_of_application(logged):
-                self.add(event)
+            self.conversion.events += spark_log.add_application(logged, self._fold, self._settings)
             known = self.conversion.diagnostics.unnamed_sources
             listed = dict.fromkeys((*known, *spark_log.unnamed_sources(logged)))
             self.conversion.diagnostics.unnamed_sources = tuple(listed)[:MAX_LISTED]

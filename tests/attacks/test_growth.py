@@ -20,16 +20,18 @@ from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JO
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge, reported_columns, streaming
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge, streaming
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     WrittenColumns,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
@@ -148,8 +150,8 @@ def lost_edges(many: int) -> Callable[[], object]:
 
     def add() -> Lineage:
         (merged,) = merge.merge_logs([reported], [logged], {}, settings).applications
-        planned, namer = (merged.planned or {})[""], DatasetNamer(settings, {})
-        return Lineage.of(merged.runs, namer, settings, Diagnostics(), with_gaps=True, planned=planned)
+        namer = DatasetNamer(settings, {})
+        return Lineage.of(merged.runs, namer, settings, Diagnostics(), with_gaps=True, has_log=True)
 
     return add
 
@@ -160,12 +162,6 @@ def write_of(location: str) -> str:
         f"(1) Execute InsertIntoHadoopFsRelationCommand\nInput: []\nArguments: file:{location}, false, Parquet, [], "
         "Append, [a]\n"
     )
-
-
-def files_of_plans(many: int) -> Callable[[], object]:
-    inputs = {path(f"f{index}"): DatasetState() for index in range(many)}
-    upstreams = tuple(ColumnId(path(f"g{index}/part"), "c") for index in range(many))
-    return lambda: reported_columns._with_files(inputs, [ColumnEdge(("c",), upstreams, "x")])
 
 
 def listings(many: int) -> Callable[[], object]:
@@ -183,13 +179,14 @@ def written_to(target: PlanDataset, *sources: PlanDataset, column: str = "c") ->
 
 
 def plan_columns_of(
-    runs: Sequence[RunState], written: Iterable[tuple[PlanDataset, WrittenColumns]], *, of_rows: bool = False
+    runs: Sequence[RunState], written: Iterable[tuple[PlanDataset, WrittenColumns]]
 ) -> Callable[[], object]:
-    namer = DatasetNamer(LineageSettings(), {})
-    columns = reported_columns.ReportedColumns(PlanNames(LoggedApplication("app"), runs), namer)
-    found = ExecutionColumns([*written], {}, (), frozenset(), {})
-    by_id = {one.run_id: one for one in runs}
-    return lambda: columns.filled(by_id, found, of_rows=of_rows)
+    settings, logged = LineageSettings(), LoggedApplication("app")
+    names, columns = PlanNames(logged, runs), ExecutionColumns([*written], {}, (), frozenset(), {})
+    plans = PlanRuns(logged, names, Fold(settings), settings)
+    queries = QueryMerge(names, DatasetNamer(settings, {}), settings)
+    plan = PlanRun([SqlExecution(0, "", "a plan", 0, 0, end_ms=0)], columns, {}, {}, plans.written(columns, {}))
+    return lambda: queries.merged({one.run_id: one for one in runs}, plan)
 
 
 def file(name: str) -> PlanDataset:
@@ -199,7 +196,7 @@ def file(name: str) -> PlanDataset:
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
     targets = [f"t{index}" for index in range(many)]
     inserts = run(0, inputs=[path("read"), *map(path, range(many))], outputs=[*map(path, targets)])
-    return plan_columns_of([inserts], [written_to(file(target), file("read")) for target in targets], of_rows=True)
+    return plan_columns_of([inserts], [written_to(file(target), file("read")) for target in targets])
 
 
 def relations_of_databases(many: int) -> Callable[[], object]:
@@ -219,7 +216,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 CASES = [
     *(refused, replaced, spread, micro_batches, renamed, models, silent_queries),
-    *(lost, files_of_plans, listings),
+    *(lost, listings),
     *(several_tables_of_one_insert, relations_of_databases, sources_of_edges, lost_edges),
 ]
 

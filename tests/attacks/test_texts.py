@@ -15,7 +15,9 @@ from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
 from airflow_provider_spark_datahub.conversion.events import without_partition_folders
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
-from airflow_provider_spark_datahub.conversion.spark_log import events_of_application
+from airflow_provider_spark_datahub.conversion.runs.fold import Fold
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log import add_application
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
 from tests.conversion.event_logs import app_ended, app_started, environment, execution, read_log
@@ -153,7 +155,7 @@ LONG_PLANS = {
 def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     whole = f"== Physical Plan ==\n{plan}\n\n\n(1) Scan parquet \nOutput [1]: [a#1]\n{plan}\n\n"
     (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
-    assert len(list(events_of_application(application))) >= 2
+    assert add_application(application, Fold(LineageSettings()), LineageSettings()) >= 1
     assert PlanNames(application).change_feeds() == set()
     assert len(Plan.of(whole).trees) <= 1
 

@@ -169,15 +169,14 @@ def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> 
     assert REJECTED.get(recording, set()) <= {(edge.kind, edge.rule) for edge in rejected}
 
 
-def test_a_dataset_that_only_the_plan_of_a_reported_query_names_is_counted_and_explained() -> None:
-    # Spark skipped the write (mode "ignore"), and no event names its path.
-    conversion = converted("not_written-4.3.0", with_log=True, capture_evidence=True)
-    assert conversion.diagnostics.sources[LEFT_OUT] == 3
+def test_a_dataset_that_events_name_and_the_plan_does_not_is_counted_and_explained() -> None:
+    # The job lists two files of a folder, and OpenLineage names the folder.
+    conversion = converted("named_files-4.3.0", with_log=True, capture_evidence=True)
+    folder = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw,PROD)"
     left_out = {edge.urn: edge for edge in conversion.diagnostics.rejected_edges if edge.rule == "section 8.5"}
-    assert len(left_out) == 3
-    ignored = left_out["urn:li:dataset:(urn:li:dataPlatform:file,/lake/old/ignore,PROD)"]
-    assert (ignored.kind, ignored.query) == ("output", "execution 1")
-    assert ignored.statement.startswith("parquet at ")
+    assert conversion.diagnostics.sources[LEFT_OUT] == len(left_out)
+    assert left_out[folder].kind == "input"
+    assert "plans lead" in left_out[folder].reason
     assert left_out.keys().isdisjoint((*conversion.inputs, *conversion.outputs))
 
 

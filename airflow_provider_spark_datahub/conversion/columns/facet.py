@@ -130,14 +130,16 @@ class DatasetColumns:
         inputs = (*self.inputs, *(column.dataset for edge in edges for column in edge.upstreams))
         return self._copy((*self.edges, *edges), inputs, self.sql)
 
-    def without(self, columns: frozenset[str]) -> DatasetColumns:
-        """Return a copy without direct edges of these output columns, in lower case."""
-        edges = (
-            edge
-            for edge in self.edges
-            if not edge.is_direct or columns.isdisjoint(column.lower() for column in edge.downstreams)
-        )
-        return self._copy(edges, self.inputs, self.sql)
+    def without(self, is_wrong: Callable[[str], bool]) -> DatasetColumns:
+        """Return a copy without the direct edges of output columns, and without datasets that only these name.
+
+        :param is_wrong: returns whether an output column loses its edges.
+        """
+        wrong, right = list[ColumnEdge](), list[ColumnEdge]()
+        for edge in self.edges:
+            (wrong if edge.is_direct and any(map(is_wrong, edge.downstreams)) else right).append(edge)
+        of_wrong, of_right = ({one.dataset for edge in some for one in edge.upstreams} for some in (wrong, right))
+        return self._copy(right, (one for one in self.inputs if one in of_right or one not in of_wrong), self.sql)
 
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """Return a copy with other names of its datasets."""

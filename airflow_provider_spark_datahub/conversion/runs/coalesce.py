@@ -222,7 +222,7 @@ class CoalescedJob:
             in_flight=self._in_flight(),
             succeeded=self._result is not None and self._result.type == "SUCCESS",
             with_gaps=True,
-            planned=application.planned[""] if application.planned is not None else None,
+            has_log=application.has_log,
         )
         return lineage, diagnostics
 

@@ -414,9 +414,9 @@ def renamed(run: RunState, named: _Named) -> RunState:
         named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
         for dataset, state in run.outputs.items()
     }
-    return structs.replace(
-        run, inputs={named(dataset): state for dataset, state in run.inputs.items()}, outputs=outputs
-    )
+    inputs = {named(dataset): state for dataset, state in run.inputs.items()}
+    sources = {named(dataset): source for dataset, source in run.sources.items()}
+    return structs.replace(run, inputs=inputs, outputs=outputs, sources=sources)
 
 
 # -- columns

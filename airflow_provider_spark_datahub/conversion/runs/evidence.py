@@ -79,7 +79,9 @@ class Evidence(msgspec.Struct):
 
 
 def _best(sources: Collection[str]) -> str:
-    return next(source for source in (EVENT, SPARK_PLAN, STATEMENT) if source in sources)
+    if {EVENT, SPARK_PLAN} <= {*sources}:
+        return BOTH
+    return next(source for source in (BOTH, EVENT, SPARK_PLAN, STATEMENT) if source in sources)
 
 
 def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
@@ -121,6 +123,8 @@ class _Sources:
         run = self._run
         if run.is_logged:
             return SPARK_PLAN
+        if dataset in run.sources:
+            return run.sources[dataset]
         if dataset in run.inputs or dataset in run.outputs:
             return EVENT
         transforms = self._transforms.get(dataset)
@@ -162,6 +166,7 @@ def rejected_edges(
         query = short_statement(events.sql, _LONGEST_STATEMENT) or events.job_name
         for kind, dataset, reason, rule in (
             *_whole_queries(own, in_flight),
+            *_overruled(own),
             *_not_written(run),
             *_under_other_names(own, run),
             *(("input", dataset, *_phantom(run)) for dataset in run.inputs if dataset in phantoms),
@@ -197,6 +202,12 @@ def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
     elif run.job_type in in_flight and not run.ended:
         reason = "the query was running when the application ended", "section 7.1"
         yield from (("output", dataset, *reason) for dataset in run.outputs)
+
+
+def _overruled(run: RunState) -> _Rejected:
+    """Yield the datasets that the plan of a query neither reads nor writes: plans lead."""
+    for kind, dataset in run.overruled:
+        yield kind, dataset, "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
 
 
 def _not_written(run: RunState) -> _Rejected:

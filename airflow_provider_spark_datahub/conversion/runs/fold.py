@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Literal
 
 import msgspec
 from msgspec import structs
@@ -180,6 +180,8 @@ class RunState(msgspec.Struct, gc=False):
     :param refused: it wrote nothing; :attr:`outputs` is without those that its events name.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
+    :param sources: what names its datasets, if a plan in Spark's event log does: see :mod:`.evidence`.
+    :param overruled: ``input`` or ``output``, and a dataset that its events name so, but not its plan.
     :param properties: the properties of its events, each with the index of the first event that has them.
     """
 
@@ -203,6 +205,8 @@ class RunState(msgspec.Struct, gc=False):
     refused: bool = False
     reported: RunState | None = None
     is_logged: bool = False
+    sources: dict[DatasetId, str] = {}
+    overruled: tuple[tuple[Literal["input", "output"], DatasetId], ...] = ()
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
     properties: dict[PropertyLayers, int] = {}
@@ -325,13 +329,6 @@ def _first(key: str, events: Iterable[Sequence[Mapping[str, str]]]) -> str:
     return next((layer[key] for layers in events for layer in reversed(layers) if key in layer), "")
 
 
-class PlannedDatasets(NamedTuple):
-    """Datasets that plans in Spark's event log name, each with the number and description of the first execution."""
-
-    inputs: dict[DatasetId, tuple[int, str]]
-    outputs: dict[DatasetId, tuple[int, str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Application:
     """Runs of one application, in the order of their first events.
@@ -339,15 +336,14 @@ class Application:
     :param run_id: id of the application's own run.
     :param own_run: the application's own run; ``None`` if only its queries sent events.
     :param execution_counts: as in :class:`.JobRun`.
-    :param planned: datasets in plans by the run id of their streaming query, ``""`` if there is none; ``None`` if
-        Spark's event log was not read beside the events.
+    :param has_log: Spark's event log was read, too.
     """
 
     run_id: str
     runs: tuple[RunState, ...]
     own_run: RunState | None
     execution_counts: dict[str, str] = field(default_factory=dict)
-    planned: Mapping[str, PlannedDatasets] | None = None
+    has_log: bool = False
 
     @property
     def details(self) -> RunDetails:

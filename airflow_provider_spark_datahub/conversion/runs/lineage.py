@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -50,14 +50,13 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     with_known_columns,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
-    BOTH,
     EVENT,
     Evidence,
     Touched,
     properties_of_sources,
     rejected_edges,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, PlannedDatasets, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -251,7 +250,7 @@ class Lineage(msgspec.Struct, gc=False):
         in_flight: Collection[str] = (),
         succeeded: bool = False,
         with_gaps: bool = False,
-        planned: PlannedDatasets | None = None,
+        has_log: bool = False,
     ) -> Lineage:
         """Return the lineage of an application's runs.
 
@@ -259,7 +258,7 @@ class Lineage(msgspec.Struct, gc=False):
         :param in_flight: job types of the queries that were running when the driver died if they have no end.
         :param succeeded: the application did. The job caught the failures of its queries.
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
-        :param planned: what Spark's event log names, if it was read beside the events.
+        :param has_log: Spark's event log was read, too.
         """
         runs = reported
         if settings.capture_column_level_lineage:
@@ -280,11 +279,10 @@ class Lineage(msgspec.Struct, gc=False):
             edges.add_properties(lineage, evidence.properties)
             lineage.statements = evidence.statements
             diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(reported, lineage)))
-        elif planned is not None:
+        elif has_log:
             edges.add_properties(lineage, properties_of_sources)
-        if planned is not None:
-            left_out = edges.add_plans(reported, lineage, planned, diagnostics)
-            diagnostics.rejected_edges += left_out if settings.capture_evidence else ()
+        if has_log:
+            diagnostics.sources = edges.sources(reported, lineage)
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
@@ -327,10 +325,6 @@ def _holds_its_rows(statement: str) -> bool:
 _Touched = list[tuple[DatasetId, DatasetState]]
 _Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
-_ONLY_PLANNED = (
-    "only a plan in Spark's event log names it, and the events of a reported query are believed",
-    "section 8.5",
-)
 
 
 class _Edges:
@@ -405,46 +399,12 @@ class _Edges:
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
 
-    def add_plans(
-        self, reported: Iterable[RunState], lineage: Lineage, planned: PlannedDatasets, diagnostics: Diagnostics
-    ) -> tuple[RejectedEdge, ...]:
-        """Add to each edge whether plans name it, too, and count the edges of each source.
-
-        :returns: the datasets that only plans name, and that are not edges.
-        """
-        counts = Counter[str]()
-        for datasets, named in zip((lineage.inputs, lineage.outputs), planned, strict=True):
-            of_plans = self._by_name(named)
-            for urn, dataset in datasets.items():
-                source = dataset.edge_properties.get("source", EVENT)
-                source = BOTH if source == EVENT and urn in of_plans else source
-                dataset.edge_properties = {**dataset.edge_properties, "source": source}
-                counts[source] += 1
-        left_out = tuple(self._only_planned(reported, lineage, planned))
-        diagnostics.sources = {**counts, LEFT_OUT: len(left_out)}
-        return left_out
-
-    def _only_planned(
-        self, reported: Iterable[RunState], lineage: Lineage, planned: PlannedDatasets
-    ) -> Iterator[RejectedEdge]:
-        """Yield the datasets that plans name, but no event and no edge: events are believed."""
-        known = {dataset for run in reported for dataset in (*run.inputs, *run.outputs)}
-        known = known.union(*(dataset.ids for dataset in (*lineage.inputs.values(), *lineage.outputs.values())))
-        around = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in known}
-        kinds: tuple[tuple[Literal["input", "output"], Mapping[str, JobDataset]], ...] = (
-            ("input", lineage.inputs),
-            ("output", lineage.outputs),
-        )
-        for (kind, edges), named in zip(kinds, planned, strict=True):
-            for urn, dataset in self._by_name(named).items():
-                if urn not in edges and dataset not in known and around.isdisjoint(folders_around(dataset)):
-                    number, description = named[dataset]
-                    statement = short_statement(description)
-                    yield RejectedEdge(urn, kind, f"execution {number}", statement, *_ONLY_PLANNED)
-
-    def _by_name(self, datasets: Iterable[DatasetId]) -> dict[str, DatasetId]:
-        names = ((self._namer.name_or_reason(dataset), dataset) for dataset in datasets)
-        return {name.urn: dataset for name, dataset in names if not isinstance(name, str)}
+    def sources(self, reported: Iterable[RunState], lineage: Lineage) -> dict[str, int]:
+        """Return the number of edges by their source, and of datasets whose queries' plans do not name them."""
+        datasets = (*lineage.inputs.values(), *lineage.outputs.values())
+        counts = Counter(dataset.edge_properties.get("source", EVENT) for dataset in datasets)
+        overruled = {self._namer.urn(dataset) for run in reported for _, dataset in run.overruled}
+        return {**counts, LEFT_OUT: len(overruled - lineage.inputs.keys() - lineage.outputs.keys() - {None})}
 
     def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:
         return ((dataset, urn) for dataset, _ in touched if (urn := self._namer.urn(dataset)) is not None)

@@ -35,6 +35,7 @@ _OF_FRAME = re.compile(
     r"|saveAsTable|text|xml) at "
 )
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
+_FILE_SOURCE = re.compile(r"FileStreamSource\[(?P<path>[^\]]+)\]")
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
 # The plans of a query's micro-batches differ in their files only.
 _PLANS_OF_QUERY = 20
@@ -207,6 +208,19 @@ class LoggedApplication:
         kept = plan if self.plan_chars < _MOST_PLAN_CHARS else plan[:_SHORT_PLAN_CHARS]
         self.plan_chars += len(kept)
         return kept
+
+    def plans_of(self, parts: Iterable[SqlExecution]) -> list[str]:
+        """Return the plans of an execution and its parts.
+
+        The folder of a streaming source is in place of the files that a micro-batch read in it.
+        """
+        plans = [part.plan for part in parts]
+        query = next((self.queries.get(part.query_run_id) for part in parts if part.query_run_id), None)
+        for source in map(_FILE_SOURCE.fullmatch, query.sources if query is not None else ()):
+            if source is not None:
+                files = re.compile(rf"(\bLocation: \w+ ?)\[{re.escape(source['path'].rstrip('/'))}/[^\]\n]*\]")
+                plans = [files.sub(rf"\1[{source['path']}]", plan) for plan in plans]
+        return plans
 
     def root_executions(self, *, with_micro_batches: bool = True) -> list[list[SqlExecution]]:
         """Return the outermost executions in the order in which they began, each followed by its inner executions."""

@@ -1,12 +1,10 @@
 """Merges the queries that Spark's event log shows into those that OpenLineage reports.
 
-Events are believed for the names of datasets, their schemas, and what a reported query read and wrote. Plans are
-believed for the queries without an event, outputs that a query's events do not name, and columns that they lack.
+The plan of a query leads, and its events fill in what plans lack: see section 8.5.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,56 +13,19 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import (
-    DatasetNamer,
-    Symlinks,
-    folders_around,
-)
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
-from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId, RunEvent
+from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
-from airflow_provider_spark_datahub.conversion.runs.effects import with_effects, with_known_columns
-from airflow_provider_spark_datahub.conversion.runs.fold import (
-    Application,
-    Fold,
-    PlannedDatasets,
-    RunState,
-)
+from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.log import (
-    LoggedApplication,
-    Moment,
-    SqlExecution,
-)
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
-    NO_COLUMNS,
-    SPLITS,
-    ExecutionColumns,
-    PlanColumns,
-)
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import (
-    CHECKPOINT,
-    CLONE,
-    MERGE,
-    MERGE_ROWS,
-    Plan,
-    PlanDatasets,
-)
-from airflow_provider_spark_datahub.conversion.spark_log.reported_columns import ReportedColumns
-from airflow_provider_spark_datahub.conversion.spark_log.run_events import LogEvents
+from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns, wrote_data
+from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDatasets
 
-# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
-# read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
-_WRITES = re.compile(
-    r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
-    r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
-    r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
-)
-# Commands are not queries whose rows the driver takes.
-_NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
-# Reported queries whose columns events may lack in part: see section 8.4.
-_SHOWS_MORE = re.compile(rf"{MERGE}|{MERGE_ROWS}|{SPLITS.pattern}")
 _REASON = "it wrote data, but OpenLineage sent no event for it"
 
 
@@ -106,6 +67,10 @@ def merge_logs(
         if log is None or not application.runs:
             merged.append(with_effects(application).without_columns_of_changes())
             continue
+        if all(run.is_logged for run in application.runs):
+            of_log = with_effects(application, *log.effects(application.runs))
+            merged.append(replace(of_log, has_log=True))
+            continue
         lost = losses.get(id(log))
         known = with_effects(application, *log.effects(application.runs))
         known = known.without_columns_of_changes(PlanNames(log).change_feeds())
@@ -139,13 +104,8 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
     idle = logged.idle_roots()
     silent = (parts for parts in logged.root_executions() if parts[0].root_id not in idle)
     silent = (parts for parts in silent if reported.isdisjoint(part.id for part in parts))
-    writers = (next((part for part in parts if _wrote_data(part)), None) for parts in silent)
+    writers = (next((part for part in parts if wrote_data(part)), None) for parts in silent)
     return [LostExecution(part.id, part.description, _REASON) for part in writers if part is not None]
-
-
-def _wrote_data(execution: SqlExecution) -> bool:
-    """Return whether it ended well, is not a micro-batch, and has a plan that writes data."""
-    return execution.ended_well and not execution.query_run_id and execution.has_in_tree(_WRITES)
 
 
 class _Merge:
@@ -169,52 +129,37 @@ class _Merge:
         self._places_of_lost = {execution.id: place for place, execution in enumerate(lost or ())}
         self._names = PlanNames(logged, application.runs, symlinks.by_dataset, settings.catalog_platforms)
         self._namer = DatasetNamer(settings, dict(symlinks.by_dataset))
-        self._columns = ReportedColumns(self._names, self._namer)
-        self._events, self._fold = LogEvents(logged, self._names), Fold(settings, symlinks)
-        self._plans = PlanColumns()
-        self._has_checkpoints = any(CHECKPOINT in execution.plan for execution in logged.executions.values())
+        self._plans = PlanRuns(logged, self._names, Fold(settings, symlinks), settings)
+        self._queries = QueryMerge(self._names, self._namer, settings)
         self._by_id = {run.run_id: run for run in application.runs}
         self._by_moment = _runs_by_moment(application.runs)
         self._reported = logged.reported_executions(application.runs)
-        self._reads = _ReadsOfDriver(application.runs)
-        self._added: list[RunState] = []
-        self._planned = {"": PlannedDatasets({}, {})}
 
     def merged(self) -> Application:
         """Return the application with the lineage of its plans."""
-        recovered, read = 0, dict[str, dict[str, None]]()
+        silent, inferring, paths = list[PlanRun](), set[str](), dict[str, dict[str, None]]()
         for parts in self._logged.root_executions():
-            self._note_planned(parts)
+            plan = self._plans.of(parts)
             moments = (moment for part in parts for moment in part.moments)
             matched = sorted({run_id for moment in moments for run_id in self._by_moment.get(moment, ())})
-            before = len(self._added)
             if matched:
-                self._complete(matched, parts)
+                self._by_id |= self._queries.merged({run_id: self._by_id[run_id] for run_id in matched}, plan)
+                inferring.update(matched if plan.is_inference else ())
                 for run_id in matched:
-                    read.setdefault(run_id, {}).update(SqlExecution.paths_of_rdds(parts))
+                    paths.setdefault(run_id, {}).update(SqlExecution.paths_of_rdds(parts))
             elif self._reported.isdisjoint(part.id for part in parts):
-                self._add_unreported(parts)
-                recovered += len(self._added) - before
-            elif self._has_checkpoints:
-                self._columns_of(parts)
-        files, of_jobs = self._events.files, self._logged.rdd_reads
+                silent.append(plan)
+        for run_id in inferring if not self._plans.hides_relations else ():
+            self._by_id[run_id] = structs.replace(self._by_id[run_id], inputs={})
+        reads = _ReadsOfDriver(self._by_id.values())
+        added = [run for plan in silent if (run := self._unreported(plan, reads)) is not None]
+        files, of_jobs = self._plans.files, self._logged.rdd_reads
         runs = [(self._by_id[run.run_id], of_jobs.get(run.start_ms or 0, {})) for run in self._application.runs]
-        named = [files.named_in(run, read.get(run.run_id) or of_job) for run, of_job in runs]
-        merged = _in_time(named, self._added)
-        self._symlinks.by_dataset |= self._events.tables
-        counts = self._execution_counts(recovered) if self._lost is not None else {}
-        return replace(self._application, runs=merged, execution_counts=counts, planned=self._planned)
-
-    def _note_planned(self, parts: Sequence[SqlExecution]) -> None:
-        if not all(part.ended_well for part in parts):
-            return
-        planned = self._planned.setdefault(parts[0].query_run_id, PlannedDatasets({}, {}))
-        for datasets, known in zip(PlanDatasets.of(part.plan for part in parts), planned, strict=True):
-            for found in map(self._names.id_of, datasets):
-                if found is not None:
-                    known.setdefault(found, (parts[0].id, parts[0].description))
-        for read in self._events.files.datasets(SqlExecution.paths_of_rdds(parts)):
-            planned.inputs.setdefault(read, (parts[0].id, parts[0].description))
+        named = [files.named_in(run, paths.get(run.run_id) or of_job) for run, of_job in runs]
+        merged = _in_time(named, added)
+        self._symlinks.by_dataset |= self._plans.tables
+        counts = self._execution_counts(len(added)) if self._lost is not None else {}
+        return replace(self._application, runs=merged, execution_counts=counts, has_log=True)
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
         """Return how many outermost executions Spark ran, OpenLineage reported, and only the log shows."""
@@ -225,84 +170,29 @@ class _Merge:
         counts = {"": ran, "_reported": reported, "_recovered": recovered, "_delivered": reported + recovered}
         return {f"spark_executions{name}": str(count) for name, count in counts.items()}
 
-    # -- queries that events report
-
-    def _complete(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
-        """Add the columns, and the outputs, that a reported execution has in its plans only."""
-        self._add_uses(matched, parts)
-        relations = [relation for part in parts for relation in Plan.queries_with_parts(part.plan)]
-        for run_id in matched if relations else ():
-            self._by_id[run_id] = self._columns.with_tables(self._by_id[run_id], relations)
-        # Drop column lineage from columns that their table lacks: databases compute some columns.
-        runs = {run_id: with_known_columns(self._by_id[run_id]) for run_id in matched}
-        is_silent = not any(run.outputs for run in runs.values()) and any(
-            _wrote_data(part) or CLONE in part.plan for part in parts
-        )
-        shows_more = self._has_checkpoints or any(_SHOWS_MORE.search(part.plan) for part in parts)
-        if not (is_silent or shows_more or any(map(_lacks_columns, runs.values()))):
-            return
-        found = self._columns_of(parts)
-        if not (is_silent and all(part.ended_well for part in parts)):
-            of_rows = any(CHECKPOINT in part.plan for part in parts)
-            self._by_id |= self._with_columns(runs, found, of_rows=of_rows)
-        elif (run := self._logged_run(parts, found)) is not None and run.outputs:
-            self._added.append(run)
-
-    def _add_uses(self, matched: Sequence[str], parts: Sequence[SqlExecution]) -> None:
-        """Fill in versions and full overwrites that the events lack."""
-        reads = self._events.reads(parts)
-        replaced = {self._namer.urn(dataset) for dataset in self._events.replaced(parts)}
-        for run_id in matched if reads or replaced else ():
-            run = self._by_id[run_id]
-            inputs, outputs = dict(run.inputs), dict(run.outputs)
-            for dataset, facets in reads.items():
-                scans = tuple(one["icebergScanReport"]["snapshotId"] for one in facets if "icebergScanReport" in one)
-                if scans and (state := inputs.get(dataset)) is not None and not (state.version or state.scans):
-                    inputs[dataset] = structs.replace(state, scans=scans)
-            for dataset, state in outputs.items() if replaced else ():
-                # Without a version, nobody knows who reads an earlier one of a table.
-                if self._namer.urn(dataset) in replaced and (state.version or not state.layer):
-                    outputs[dataset] = structs.replace(state, replaces=True)
-            self._by_id[run_id] = structs.replace(run, inputs=inputs, outputs=outputs)
-
-    def _with_columns(
-        self, runs: Mapping[str, RunState], found: ExecutionColumns, *, of_rows: bool = False
-    ) -> dict[str, RunState]:
-        if not self._settings.capture_column_level_lineage:
-            return {}
-        return self._columns.filled(runs, found, of_rows=of_rows)
-
-    def _columns_of(self, parts: Sequence[SqlExecution]) -> ExecutionColumns:
-        return self._plans.of([part.plan for part in parts], parts[0].description)
-
     # -- queries that only the log shows
 
-    def _add_unreported(self, parts: Sequence[SqlExecution]) -> None:
-        """Add a lost execution, or one whose rows the driver took."""
+    def _unreported(self, plan: PlanRun, reads: _ReadsOfDriver) -> RunState | None:
+        """Return the run of a lost execution, or of one whose rows the driver took."""
+        parts = plan.parts
         place = next((self._places_of_lost[part.id] for part in parts if part.id in self._places_of_lost), None)
-        found = self._columns_of(parts) if place is not None or self._has_checkpoints else NO_COLUMNS
-        run = None
         if self._lost is not None and place is not None:
-            run, lost = self._logged_run(parts, found), self._lost[place]
+            run, lost = self._logged_run(plan), self._lost[place]
             self._lost[place] = replace(lost, reason=f"{lost.reason}; {self._shown(run, parts)}")
-        elif self._reads.is_one(parts) and (read := self._logged_run(parts, found)) is not None:
-            run = self._reads.new_of(read)
-        if run is not None:
-            self._added.append(run)
+            return run
+        if plan.only_reads and plan.ended_well and self._plans.is_read(plan):
+            read = self._logged_run(plan)
+            return reads.new_of(read) if read is not None else None
+        return None
 
-    def _logged_run(self, parts: Sequence[SqlExecution], found: ExecutionColumns) -> RunState | None:
-        """Return the run of an execution as its plans show it; ``None`` if they name no dataset."""
-        run: RunState | None = None
-        for event in self._events.of_execution(parts, found):
-            run = self._fold.add(RunEvent.parse(event))
+    def _logged_run(self, plan: PlanRun) -> RunState | None:
+        run = self._plans.run_of(plan)
         if run is None:
             return None
-        # Commands that change rows read the rest of their target.
-        written = {self._namer.name(dataset) for dataset in run.outputs}
-        inputs = {dataset: state for dataset, state in run.inputs.items() if self._namer.name(dataset) not in written}
-        run = structs.replace(
+        written = set(map(self._namer.name, run.outputs))
+        return structs.replace(
             run,
-            inputs=inputs,
+            inputs={one: state for one, state in run.inputs.items() if self._namer.name(one) not in written},
             flow=self._application.runs[0].flow,
             parent_run_id=self._application.run_id,
             app_name="",
@@ -310,7 +200,6 @@ class _Merge:
             details=None,
             properties={},
         )
-        return self._with_columns({run.run_id: run}, found).get(run.run_id, run)
 
     def _shown(self, run: RunState | None, parts: Sequence[SqlExecution]) -> str:
         """Return what the plans of a lost execution show, for people."""
@@ -330,7 +219,7 @@ class _ReadsOfDriver:
     that events name.
     """
 
-    def __init__(self, runs: Sequence[RunState]) -> None:
+    def __init__(self, runs: Iterable[RunState]) -> None:
         queries = [run for run in runs if run.job_type != RDD_JOB]
         self._known = {dataset for run in queries for dataset in run.inputs}
         self._first_write_ms: dict[DatasetId, int] = {}
@@ -340,11 +229,6 @@ class _ReadsOfDriver:
                 self._first_write_ms[dataset] = min(run.start_ms or 0, first_ms)
         named = self._known | self._first_write_ms.keys()
         self._named = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in named}
-
-    @staticmethod
-    def is_one(parts: Sequence[SqlExecution]) -> bool:
-        """Return whether an execution ended well, is not a micro-batch, and neither wrote data nor ran a command."""
-        return all(part.ended_well and not part.query_run_id and not part.has_in_tree(_NO_READS) for part in parts)
 
     def new_of(self, run: RunState) -> RunState | None:
         """Return the run with the datasets that no earlier query read; ``None`` if there are none."""
@@ -380,8 +264,3 @@ def _runs_by_moment(runs: Iterable[RunState]) -> dict[Moment, set[str]]:
         for moment in run.moments if run.is_query and not run.failure and not run.refused else ():
             found.setdefault(moment, set()).add(run.run_id)
     return found
-
-
-def _lacks_columns(run: RunState) -> bool:
-    """Return whether a column of an output has no direct column lineage, as far as schemas are known."""
-    return any(state.schema is None or state.missing_columns for _, state in run.written)

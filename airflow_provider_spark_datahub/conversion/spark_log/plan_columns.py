@@ -301,6 +301,8 @@ class _Visitor:
         hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
         for column in output if node.head in CONSTANT else ():
             self.graph.derive(column, (), Derivation.IDENTITY)
+        for column in output if any(node.unclear_paths()) else ():
+            self.graph.hide(column)
         for dataset in (*node.sources(), *([relation] if relation else [])):
             for column in output:
                 name = self.graph.names.get(column, "")

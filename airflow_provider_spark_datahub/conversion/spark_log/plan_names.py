@@ -70,11 +70,13 @@ class _NamedDataset(NamedTuple):
 
     :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name the dataset.
     :param table: the table behind the path, on the one platform that events show.
+    :param is_guess: neither events nor plans show where the table is, so it may be outside of the warehouse.
     """
 
     id: DatasetId
     facets: Mapping[str, Any] = {}
     table: DatasetId | None = None
+    is_guess: bool = False
 
 
 class PlanNames:
@@ -186,14 +188,22 @@ class PlanNames:
             for name, value in self._properties.items()
             if value == named.catalog_class and name.startswith(_CATALOG) and "." not in name.removeprefix(_CATALOG)
         ]
-        is_session = named.table.count(".") != 1 or catalogs == ["spark_catalog"] or len(catalogs) != 1
-        return named.table if is_session else f"{catalogs[0]}.{named.table}"
+        if len(catalogs) > 1:
+            catalogs = [catalog for catalog in catalogs if f"{catalog}.{named.table}" in self._full_names]
+        return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 and catalogs != ["spark_catalog"] else named.table
+
+    @cached_property
+    def _full_names(self) -> set[str]:
+        """The names of tables in plans, some with their catalogues."""
+        plans = [execution.plan for execution in self._logged.executions.values()]
+        return {dataset.table for plan in plans for dataset in PlanDatasets.of([plan]).all}
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
         table = session_table(named.table, self._properties)
         path = locations.get(table) or _table_path(named.path)
-        if not path and warehouse:
+        is_guess = not path
+        if is_guess and warehouse:
             path = f"{warehouse}{place_of(table)}"
         if not path:
             return None
@@ -207,9 +217,10 @@ class PlanNames:
         if self._platforms and location not in self._reported and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
-            return _NamedDataset(location, table=dataset_id(platform, table)) if not others else None
+            of_catalog = dataset_id(platform, table)
+            return _NamedDataset(location, table=of_catalog, is_guess=is_guess) if not others else None
         catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
-        return _described(location, catalog, table, framework)
+        return _described(location, catalog, table, framework)._replace(is_guess=is_guess)
 
     @cached_property
     def _places(self) -> tuple[str, dict[str, str]]:

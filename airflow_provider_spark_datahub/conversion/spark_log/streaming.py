@@ -39,7 +39,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     time_properties,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import STREAMING_PROGRESS
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, PlannedDatasets, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Lineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
@@ -376,13 +376,11 @@ def _reported_lineage(
     runs = [*query.runs, *_runs_of_plans(query)] if settings.capture_column_level_lineage else query.runs
     if not runs:
         return None
-    run_id, planned = query.streaming.run_id, query.application.planned or {}
     as_application = replace(
         query.application,
-        run_id=run_id,
+        run_id=query.streaming.run_id,
         runs=tuple(runs),
         own_run=None,
-        planned={"": planned.get(run_id, PlannedDatasets({}, {}))},
     )
     namer = DatasetNamer(settings, {**symlinks, **_files_of_sources(query, runs, symlinks)})
     return CoalescedJob(as_application, settings, Ending()).lineage(namer)

@@ -1,0 +1,463 @@
+"""Runs of an application as the plans in Spark's event log show them: one for each outermost SQL execution.
+
+Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_merge.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+from msgspec import structs
+
+from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, DatasetColumns
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
+from airflow_provider_spark_datahub.conversion.events import (
+    RDD_JOB,
+    SPARK_LOG,
+    DatasetId,
+    Facets,
+    JsonObject,
+    RunEvent,
+)
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
+from airflow_provider_spark_datahub.conversion.redaction import redact_text
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Fold, RunState
+from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import Sources
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ExecutionColumns,
+    PlanColumns,
+    WrittenColumns,
+    with_cloned,
+)
+from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plans import CLONE, Node, Plan, PlanDataset, PlanDatasets
+
+_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+# A view reads nothing when it is created.
+_READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
+_HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
+_CREATE = "CREATE"
+# OpenLineage's name of the command: a table that it creates was not written.
+_CREATE_NODE = "execute_create_data_source_table_command"
+# Commands whose plan reads the rows of its target that they do not change.
+_CHANGES_ROWS = frozenset(
+    {"MergeIntoCommand", "UpdateCommand", "DeleteCommand", "ReplaceData", "WriteDelta", "MergeRows"}
+)
+_SNAPSHOT = re.compile(
+    r"\bIceberg\w{0,20}Scan\(table=(?P<table>[\w.]{1,300}), [^\n]{0,200}?\bsnapshotId=(?P<version>\d{1,20}),"
+)
+# Delta lists the files of each scan in an execution of its own, which reads the state of the table's version.
+_LISTS_FILES = ("Filtering files for query", "MERGE operation - scanning files for matches")
+_STATE = re.compile(r"\bDelta Table State #(?P<version>\d{1,20}) - (?P<path>\S+)/_delta_log\b")
+_SIZES = ("size of files read", "total data file size (bytes)")
+# Rows, bytes and files in the metrics of a command that writes files, of Iceberg's commit, and of Delta's commands.
+_WRITTEN = (
+    ("number of output rows", "written output", "number of written files"),
+    ("number of added records", "total size of added files (bytes)", "number of added data files"),
+    ("", "number of target bytes added", ""),
+    ("", "number of bytes added", ""),
+)
+# An Iceberg table holds nothing but what a commit added if these counts are equal.
+_COMMIT = (
+    ("number of added data files", "total number of data files"),
+    ("number of added records", "total number of records"),
+)
+
+# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
+# read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
+_WRITES = re.compile(
+    r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
+    r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
+    r"|WriteIntoDelta\w*|DeleteFromTable\w*|DeleteCommand\w*|UpdateCommand\w*|UpdateTable\w*)\b"
+)
+# Commands are not queries whose rows the driver takes.
+_NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
+_RELATION = "(LogicalRelation)"
+# Spark calls what reads a header, or infers a schema, after the reader's method. Other statements, and jobs that give
+# their work a name, hide it: then its plan shows it.
+_READERS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
+_MAY_INFER = re.compile(r"(?!.* at )|(?:sql|createTable|createExternalTable) at ")
+_READS_SCHEMA = re.compile(
+    r"== Physical Plan ==\n(?:CollectLimit|DeserializeToObject) \(\d+\)\n"
+    r"(?:[ +*-]{1,9}(?:Filter|Project) \(\d+\)\n){0,2}[ +*-]{1,9}Scan text  \(1\)\n\n"
+)
+
+
+class Written(NamedTuple):
+    """Columns that an execution writes to one of its sinks.
+
+    :param dataset: the sink's name; ``None`` if the plans hide it.
+    :param resolved: the columns whose sources the plans show completely.
+    """
+
+    sink: PlanDataset
+    dataset: DatasetId | None
+    columns: WrittenColumns
+    resolved: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """An outermost SQL execution, with what its plans read and write.
+
+    :param parts: the execution, followed by its inner ones.
+    :param outputs: without column lineage.
+    :param written: the columns of each sink.
+    :param replaced: datasets that hold nothing but what it wrote, by its overwrites.
+    :param rest: targets of a command that changes rows: it reads the rows that it leaves as they are.
+    :param guesses: inputs whose places nothing shows: tables may be outside of the warehouse.
+    """
+
+    parts: Sequence[SqlExecution]
+    columns: ExecutionColumns
+    inputs: dict[DatasetId, DatasetState]
+    outputs: dict[DatasetId, DatasetState]
+    written: Collection[Written] = ()
+    replaced: frozenset[DatasetId] = frozenset()
+    rest: frozenset[DatasetId] = frozenset()
+    guesses: frozenset[DatasetId] = frozenset()
+
+    @property
+    def is_readable(self) -> bool:
+        """Return whether the log has its plans."""
+        return any(part.plan for part in self.parts)
+
+    @property
+    def gap(self) -> str:
+        """Why its plans do not show where the rows come from; empty if they do."""
+        return short_statement(", and ".join(self.columns.ends), 200)
+
+    @property
+    def only_reads(self) -> bool:
+        """Return whether the driver takes its rows: it is not a write, a command or a micro-batch."""
+        is_batch = not self.parts[0].query_run_id
+        return is_batch and self.is_readable and not any(part.has_in_tree(_NO_READS) for part in self.parts)
+
+    @property
+    def is_inference(self) -> bool:
+        """Return whether Spark reads a header, or the rows that show the schema of a file."""
+        root = self.parts[0]
+        by_plan = _MAY_INFER.match(root.description) and _READS_SCHEMA.match(root.plan)
+        return self.only_reads and bool(_READERS.match(root.description) or by_plan)
+
+    @property
+    def writes(self) -> bool:
+        """Return whether it wrote data, and is not a micro-batch."""
+        return any(wrote_data(part) or CLONE in part.plan for part in self.parts)
+
+    @property
+    def ended_well(self) -> bool:
+        """Return whether the execution and its parts ended without an error."""
+        return all(part.ended_well for part in self.parts)
+
+
+class PlanRuns:
+    """Reads the plans of an application's executions, in the order in which they began.
+
+    :param names: names of the datasets in its plans.
+    :param fold: takes the runs that have no events: their symlinks and details.
+    :ivar files: what RDDs read.
+    :ivar tables: tables behind paths whose platform only the application's own events show.
+    :ivar hides_relations: a plan does not show which files it reads, such as that of a write to Kafka.
+    """
+
+    def __init__(self, application: LoggedApplication, names: PlanNames, fold: Fold, settings: LineageSettings) -> None:
+        self._application, self._names = application, names
+        self._fold, self._settings = fold, settings
+        self._columns = PlanColumns()
+        self.files = FilesOfRdds(application)
+        self.tables: dict[DatasetId, DatasetId] = {}
+        self.hides_relations = False
+        self._written: dict[DatasetId, dict[str, None]] = {}
+        self._schemas = {dataset: state.schema for dataset, state in names.states if state.schema is not None}
+        self._events = _Events(application)
+
+    def of(self, parts: Sequence[SqlExecution]) -> PlanRun:
+        """Return an outermost execution as its plans show it."""
+        plans = self._application.plans_of(parts)
+        columns = self._columns.of(plans, parts[0].description)
+        self.hides_relations |= any(_RELATION in reason for reason in columns.unknown)
+        if _READS_NOTHING.search(parts[0].plan):
+            return PlanRun(parts, columns, {}, {})
+        # A function of ``foreachBatch`` may create a view of its rows before it writes them.
+        plans = [plan for plan in plans if not _READS_NOTHING.search(plan)]
+        datasets = PlanDatasets.of(plans)
+        inputs, outputs = self._states(datasets.sources), self._states(datasets.sinks)
+        inputs |= {dataset: DatasetState() for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))}
+        changes_rows = any(node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes)
+        rest = frozenset(inputs.keys() & outputs.keys() if changes_rows else ())
+        replaced = self._replaced(parts)
+        if parts[0].end_ms is not None:
+            self._add_reads(parts, inputs)
+        if len(outputs) == 1:
+            ((dataset, state),) = outputs.items()
+            _add_write(parts, state)
+            state.replaces = state.replaces or (dataset in replaced and not state.in_catalog)
+        guesses = frozenset(one.id for one in map(self._names.of, datasets.sources) if one is not None and one.is_guess)
+        written = self.written(columns, outputs)
+        for one in written:
+            if one.dataset is not None:
+                names = [name for name, sources in one.columns.items() if sources]
+                self._written.setdefault(one.dataset, {}).update(dict.fromkeys(names))
+        outputs |= self._changed_tables(plans)
+        return PlanRun(parts, columns, inputs, outputs, written, replaced, rest, guesses)
+
+    def is_read(self, plan: PlanRun) -> bool:
+        """Return whether an execution counts as a read. Ask after the last: it may be the only one to name a file."""
+        return self.hides_relations or not plan.is_inference
+
+    def written(self, columns: ExecutionColumns, outputs: Mapping[DatasetId, DatasetState]) -> Collection[Written]:
+        """Return the columns that an execution writes to each of its outputs, and to sinks without a name."""
+        written: dict[DatasetId | PlanDataset, Written] = {}
+        for sink, of_sink in columns.written:
+            dataset = self._names.id_of(sink)
+            if dataset not in outputs and len(outputs) == 1 and not sink.relation:
+                # The path of a new table and the table are one sink.
+                (dataset,) = outputs
+            own = written.setdefault(dataset or sink, Written(sink, dataset, {}, set()))
+            # The plan of a part may show what that of the execution around it does not.
+            cloned = with_cloned(of_sink, partial(self._cloned_columns, dataset))
+            own.columns.update({name: sources for name, sources in cloned.items() if name not in own.resolved})
+            own.resolved.update(columns.resolved.get(sink, ()))
+        return written.values()
+
+    def _cloned_columns(self, clone: DatasetId | None, source: PlanDataset) -> list[str]:
+        """Return the columns of a cloned dataset without those that its clone lacks: it may be replaced later."""
+        dataset, own = self._names.id_of(source), field_names(self._schemas.get(clone) if clone else None)
+        names = field_names(self._schemas.get(dataset)) or self._written.get(dataset, ()) if dataset else ()
+        return [name for name in names if name in own or not own]
+
+    def run_of(self, plan: PlanRun) -> RunState | None:
+        """Return the run of an execution without events; ``None`` if its plans name no dataset."""
+        inputs = {dataset: state for dataset, state in plan.inputs.items() if dataset not in plan.rest}
+        if not inputs and not plan.outputs:
+            return None
+        is_created = any(state.lifecycle == _CREATE for state in plan.outputs.values())
+        events = self._events.of_execution(plan.parts, f"{_CREATE_NODE}." if is_created else "")
+        run = [self._fold.add(RunEvent.parse(event)) for event in events][-1]
+        run.inputs, run.outputs = inputs, dict(plan.outputs)
+        run.worked = any(state.statistics != NOT_COUNTED for state in plan.outputs.values())
+        for _, dataset, written, _ in plan.written:
+            edges = [edge for column, sources in written.items() for edge in self._edges(column, sources)]
+            if edges and dataset in run.outputs and self._settings.capture_column_level_lineage:
+                state = run.outputs[dataset]
+                run.outputs[dataset] = structs.replace(state, columns=DatasetColumns.of(edges, ""))
+        for dataset, state in run.outputs.items():
+            if state.columns is None:
+                run.outputs[dataset] = structs.replace(state, gap=plan.gap)
+        return run
+
+    def _edges(self, column: str, sources: Sources) -> Iterator[ColumnEdge]:
+        named = {self._names.column(source): derivation for source, derivation in sources.items()}
+        transform = ",".join(sorted({f"DIRECT:{derivation.name}" for one, derivation in named.items() if one}))
+        upstreams = tuple(one for one in named if one is not None)
+        if upstreams:
+            yield ColumnEdge((column,), upstreams, transform)
+
+    def add_application(self) -> int:
+        """Add an application without events to the fold, and return the number of its runs.
+
+        Micro-batches are left out, unless a function of the job wrote their rows: their streaming queries have jobs of
+        their own.
+        """
+        start, end = self._events.of_application()
+        for event in start:
+            self._fold.add(RunEvent.parse(event))
+        plans = [self.of(parts) for parts in self._application.root_executions()]
+        # A micro-batch that names a sink ran a function of the job (foreachBatch).
+        plans = [plan for plan in plans if (not plan.parts[0].query_run_id or plan.outputs) and self.is_read(plan)]
+        begun: list[tuple[int, PlanRun | None]] = [(plan.parts[0].start_ms, plan) for plan in plans]
+        begun += [(start_ms, None) for start_ms in self._application.rdd_reads]
+        count = 1
+        for start_ms, plan in sorted(begun, key=itemgetter(0)):
+            count += (self._add_rdd_job(start_ms) if plan is None else self.run_of(plan)) is not None
+        for event in end:
+            self._fold.add(RunEvent.parse(event))
+        return count
+
+    def _add_rdd_job(self, start_ms: int) -> RunState:
+        run = self._fold.add(RunEvent.parse(self._events.of_rdd_job(start_ms)))
+        paths = self._application.rdd_reads[start_ms]
+        run.inputs = {dataset: DatasetState() for dataset in self.files.datasets(paths)}
+        return run
+
+    # -- datasets
+
+    def _states(self, named: Iterable[PlanDataset]) -> dict[DatasetId, DatasetState]:
+        states: dict[DatasetId, DatasetState] = {}
+        for dataset in filter(None, map(self._names.of, named)):
+            if dataset.table is not None:
+                self.tables[dataset.id] = dataset.table
+            state = states.setdefault(dataset.id, DatasetState(in_catalog=bool(dataset.facets)))
+            facets = Facets.of({**dataset.facets})
+            state.is_metadata = not self._fold.symlinks.learn(dataset.id, facets, self._settings)
+        return states
+
+    def _changed_tables(self, plans: Iterable[str]) -> dict[DatasetId, DatasetState]:
+        """Return the tables that were created empty, renamed or dropped."""
+        changed: dict[DatasetId, DatasetState] = {}
+        for change in filter(None, (node.change() for plan in plans for node in Plan.of(plan).nodes)):
+            previous = [*self._states([PlanDataset(table=change.previous)])] if change.previous else []
+            for table, state in self._states([PlanDataset(table=change.table)]).items():
+                if not change.previous or (previous and previous[0] != table):
+                    changed[table] = structs.replace(
+                        state, lifecycle=change.kind, previous=previous[0] if previous else None
+                    )
+        return changed
+
+    def _replaced(self, parts: Sequence[SqlExecution]) -> frozenset[DatasetId]:
+        plans = (part.plan for part in parts if not (part.is_dynamic or part.failure or part.end_ms is None))
+        nodes = (node for plan in plans for node in Plan.of(plan).nodes if node.replaces_all())
+        sinks = (sink for node in nodes for sink in node.sinks() if self._names.is_whole(sink))
+        return frozenset(filter(None, map(self._names.id_of, sinks)))
+
+    # -- versions and amounts, by plans and the driver's metrics
+
+    def _add_reads(self, parts: Sequence[SqlExecution], inputs: Mapping[DatasetId, DatasetState]) -> None:
+        versions, sizes = dict[DatasetId, dict[int, None]](), dict[DatasetId, list[int]]()
+        for part in parts:
+            for named, version in _versions(part):
+                if (dataset := self._names.id_of(named)) is not None:
+                    versions.setdefault(dataset, {})[version] = None
+            for node, counts in _counted(part):
+                for size in (counts[name] for name in _SIZES if name in counts):
+                    for dataset in filter(None, map(self._names.id_of, node.sources())):
+                        sizes.setdefault(dataset, []).append(size)
+        for dataset, state in inputs.items():
+            state.add_reads(tuple(versions.get(dataset, ())), ())
+            for size in sizes.get(dataset, ()):
+                state.add_reads((), (OutputStatistics(size=size),))
+
+
+def wrote_data(execution: SqlExecution) -> bool:
+    """Return whether an execution ended well, is not a micro-batch, and has a plan that writes data."""
+    return execution.ended_well and not execution.query_run_id and execution.has_in_tree(_WRITES)
+
+
+def _add_write(parts: Sequence[SqlExecution], state: DatasetState) -> None:
+    """Add what an execution wrote to the state of its only output."""
+    totals = dict[int, int]()
+    for _, counts in (counted for part in parts for counted in _counted(part)):
+        for metrics in (metrics for metrics in _WRITTEN if metrics[1] in counts):
+            for place, name in enumerate(metrics):
+                if name in counts:
+                    totals[place] = totals.get(place, 0) + counts[name]
+        if counts.keys() >= {*chain.from_iterable(_COMMIT)}:
+            state.replaces = all(0 < counts[added] == counts[total] for added, total in _COMMIT)
+    state.statistics = OutputStatistics(*map(totals.get, range(len(OutputStatistics._fields))))
+
+
+def _versions(part: SqlExecution) -> Iterator[tuple[PlanDataset, int]]:
+    # Those of metadata tables name the snapshot that they describe.
+    for match in _SNAPSHOT.finditer(part.plan):
+        yield PlanDataset(table=match["table"]), int(match["version"])
+    if part.description.endswith(_LISTS_FILES):
+        for match in _STATE.finditer(part.plan):
+            yield PlanDataset(match["path"]), int(match["version"])
+
+
+def _counted(part: SqlExecution) -> Iterator[tuple[Node, Mapping[str, int]]]:
+    """Yield the nodes that the driver counts something of, with the counts by name."""
+    for head, location, ids in part.counted:
+        counts = {name: part.counts[number] for name, number in ids.items() if number in part.counts}
+        index, _, paths = location.partition("[")
+        place = f"Location: {index.partition('(')[0]} [{paths}" if paths else ""
+        yield Node(0, head.strip(), place), counts
+
+
+class _Events:
+    """Makes the events that OpenLineage's listener would have sent, without datasets: they describe runs."""
+
+    def __init__(self, application: LoggedApplication) -> None:
+        self._application = application
+        self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
+        self._run_id = self._uuid("application")
+        self._name = application.name.strip() or application.id
+        details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
+        parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
+        self._own_facets: dict[str, Any] = {
+            "processing_engine": {"name": "spark", "version": application.spark_version},
+            "spark_applicationDetails": {name: value for name, value in details.items() if value},
+            "spark_properties": {"properties": {"spark.app.name": application.name}},
+        }
+        self._facets = {**self._own_facets, "parent": parent}
+
+    def of_application(self) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return the beginning and the end of the application. A log without an end was not closed."""
+        start, end = (
+            [self._event(kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets)]
+            if time_ms is not None
+            else []
+            for kind, time_ms in (("START", self._application.start_ms), ("COMPLETE", self._application.end_ms))
+        )
+        return start, end
+
+    def of_rdd_job(self, start_ms: int) -> JsonObject:
+        """Return the beginning of a job of RDDs."""
+        number = list(self._application.rdd_reads).index(start_ms)
+        run_id, name = self._uuid(f"rdd job {number}"), f"{self._name.replace('.', '_')}.rdd_job_{number}"
+        return self._event("START", start_ms, run_id, name, RDD_JOB, self._facets)
+
+    def of_execution(self, parts: Sequence[SqlExecution], node: str) -> Iterator[JsonObject]:
+        """Yield the beginning and the end of an execution."""
+        root, facets = parts[0], {**self._facets}
+        run_id, name = self._uuid(str(root.id)), f"{self._name.replace('.', '_')}.{node}execution_{root.id}"
+        yield self._event("START", root.start_ms, run_id, name, "SQL_JOB", facets)
+        if root.end_ms is None:
+            return
+        failure = next((part.failure for part in parts if part.failure), "")
+        if failure:
+            facets["errorMessage"] = {"message": failure, "programmingLanguage": "JVM"}
+        yield self._event("FAIL" if failure else "COMPLETE", root.end_ms, run_id, name, "SQL_JOB", facets)
+
+    def _event(self, kind: str, time_ms: int, run_id: str, name: str, job_type: str, facets: JsonObject) -> JsonObject:
+        job_facets = {"jobType": {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}}
+        return {
+            "eventType": kind,
+            "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "producer": SPARK_LOG,
+            "schemaURL": _SCHEMA,
+            "run": {"runId": run_id, "facets": dict(facets)},
+            "job": {"namespace": self._namespace, "name": name, "facets": job_facets},
+            "inputs": [],
+            "outputs": [],
+        }
+
+    def _uuid(self, part: str) -> str:
+        application = self._application
+        return str(uuid5(NAMESPACE_URL, f"spark:{application.id}:{application.start_ms}:{part}"))
+
+
+def add_application(application: LoggedApplication, fold: Fold, settings: LineageSettings) -> int:
+    """Add an application without events to a fold, and return the number of its runs."""
+    return PlanRuns(application, PlanNames(application), fold, settings).add_application()
+
+
+def unnamed_sources(application: LoggedApplication) -> list[str]:
+    """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
+
+    These are tables of catalogues without a known location, tables behind JDBC, and other kinds of scans.
+    """
+    names = PlanNames(application)
+    sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
+    for parts in application.root_executions(with_micro_batches=False):
+        unnamed = (dataset for dataset in PlanDatasets.of(part.plan for part in parts).all if names.of(dataset) is None)
+        sources.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
+        for node in (node for part in parts for node in Plan.of(part.plan).nodes):
+            relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
+            if relation is not None:
+                sources.add(f"JDBCRelation({short_statement(relation.relation)})")
+            elif hidden is not None and not any(node.sources()):
+                sources.add(hidden[0].strip())
+            sources.update(node.unclear_paths())
+    return sorted(map(redact_text, sources - {""}))
