@@ -233,6 +233,11 @@ _LOG_LINE = re.compile(r"[\d/:. -]+ (TRACE|DEBUG|INFO|WARN) ")
 _HANG_SECONDS = 10.0
 """Time after which a Spark that has not stopped hangs."""
 _LINE_CHARS = 10_000
+_EXCEPTION = re.compile(
+    r'(?:Caused by: |: |Exception in thread "[^"]{0,200}" )?'
+    r"(?!py4j\.)((?:[\w$]{1,200}\.){0,20}[\w$]{0,200}(?:Exception|Error)(?:: .*|$))"
+)
+_SCRIPT_ERROR = re.compile(r"\S+: line \d+: (.*)")
 """Characters of a line that are looked at, and remembered; a program may print megabytes without an end of line."""
 
 
@@ -240,10 +245,11 @@ class DriverOutput:
     """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener broke.
 
     :ivar last_line: the last line that is not empty, nor of a log about less than an error.
+    :ivar cause: the last exception, without those of py4j that only wrap one, or the first error of Spark's scripts.
     """
 
     def __init__(self) -> None:
-        self.last_line = ""
+        self.last_line = self.cause = ""
         self._error = ""
         self._failure = ""
         self._stopping_since: float | None = None
@@ -255,6 +261,10 @@ class DriverOutput:
             if isinstance(line, str) and (start := line[:_LINE_CHARS].strip()):
                 if not _LOG_LINE.match(start):  # Spark logs how it stops
                     self.last_line = start
+                    # What fails after memory is out, fails for that.
+                    found = _OUT_OF_MEMORY not in self.cause and _EXCEPTION.match(start)
+                    if found := found or (not self.cause and _SCRIPT_ERROR.match(start)):
+                        self.cause = found[1]
                 self._watch(line[:_LINE_CHARS])
             yield line
 

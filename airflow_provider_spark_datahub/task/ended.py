@@ -258,8 +258,9 @@ class EndedAttempt:
         lineage, report, diagnostics = self._lineage, self._lineage.report, conversion.diagnostics
         job, settings = lineage.job, lineage.job.settings
         if self.end.failure:
-            last = redact_text(lineage.driver_output.last_line)[:LAST_LINE_CHARS]
-            report.failure = f"{self.end.failure}; its last line: {last}" if last else self.end.failure
+            output = lineage.driver_output
+            reason = redact_text(output.cause or output.last_line)[:LAST_LINE_CHARS]
+            report.failure = f"{self.end.failure}; it printed: {reason}" if reason else self.end.failure
         report.events = collected.events
         report.bad_events = collected.quarantined_count + collected.torn + diagnostics.rejected_events
         report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))

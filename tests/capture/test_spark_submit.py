@@ -87,6 +87,13 @@ def test_a_listener_that_failed_is_recognized(name: str, failure: str) -> None:
     assert output.listener_failure == failure
 
 
+@cases("capture")
+def test_the_cause_of_a_failure_is_its_root_exception(name: str, cause: str, last_line: str) -> None:
+    output = output_of(name)
+    assert output.cause.startswith(cause)
+    assert last_line in output.last_line
+
+
 @pytest.mark.parametrize(("seconds", "hangs"), [(9.0, False), (35.0, True)])
 def test_a_spark_that_does_not_stop_waits_for_its_listeners(
     monkeypatch: pytest.MonkeyPatch, seconds: float, hangs: bool

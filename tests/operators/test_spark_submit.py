@@ -373,7 +373,7 @@ def test_secrets_in_what_others_say_are_redacted(spark: FakeSpark, caplog: pytes
     spark.prints(f"{'x' * 240} {SECRET_URL}\n")  # cut between the secret and the end of the login
     spark.exits(1)
     reports.append(report_of(operator_with_lineage(spark), fails=AirflowException))
-    for report, words in zip(reports, ("not known", "cannot fetch https://repo", "its last line: xxx"), strict=True):
+    for report, words in zip(reports, ("not known", "cannot fetch https://repo", "it printed: xxx"), strict=True):
         assert words in json.dumps(report)
         assert "hunter2" not in json.dumps(report) + caplog.text
 
@@ -384,7 +384,7 @@ def test_the_report_says_how_a_job_with_events_failed(spark: FakeSpark) -> None:
     )
     spark.exits(1)
     report = report_of(operator_with_lineage(spark), fails=AirflowException)
-    assert report["failure"] == "spark-submit ended with exit code 1; its last line: ValueError: no rate"
+    assert report["failure"] == "spark-submit ended with exit code 1; it printed: ValueError: no rate"
     assert report["events"]
 
 

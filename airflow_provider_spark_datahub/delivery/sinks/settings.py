@@ -320,7 +320,7 @@ class KafkaSettings:
         """Read the settings from an Airflow connection, as DataHub's own hook does.
 
         :param connection: ``host`` names the brokers, or ``connection.bootstrap`` in the extra does; ``port`` is the
-            port of a single broker that is named without one; ``login`` and ``password`` are ``sasl.username`` and
+            port of those that are named without one; ``login`` and ``password`` are ``sasl.username`` and
             ``sasl.password``, unless ``producer_config`` sets them. ``extra`` has the shape of acryl-datahub's
             ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. Other options of
             ``KafkaSinkConfig`` are accepted without effect. The fields of Airflow's form are beside ``connection``;
@@ -332,8 +332,10 @@ class KafkaSettings:
         top = Read.extra(connection.extra, _KAFKA_EXTRA)
         inner = Read.extra(top.get("connection", {}), _KAFKA_CONNECTION, "extra, object 'connection'")
         producer, registry = inner.setdefault("producer_config", {}), inner.setdefault("schema_registry_config", {})
-        brokers = (connection.host or "").strip()
-        _give(inner, "bootstrap", f"{brokers}:{connection.port}" if brokers and connection.port else brokers, "host")
+        brokers = filter(None, map(str.strip, (connection.host or "").split(",")))
+        port = f":{connection.port}" if connection.port else ""
+        named = (broker if re.search(r":\d+$", broker) else f"{broker}{port}" for broker in brokers)
+        _give(inner, "bootstrap", ",".join(named), "host")
         if "bootstrap" not in inner:
             raise SinkSettingsError("The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092.")
         _give(inner, "schema_registry_url", top.get("schema_registry_url"), "field 'schema_registry_url'")
