@@ -28,7 +28,6 @@ from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, O
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
-_TAG_KEYS = {"tags": ["tag", "attribution␟source"]}
 
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
@@ -85,9 +84,7 @@ def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int 
     if job.tags is not None:
         tags = [urns.tag_urn(tag) for tag in sorted(job.tags, key=_ignoring_case)]
         if settings.use_patch and tags:
-            operations = [{"op": "add", "path": f"/tags/{pointer_part(tag)}/", "value": {"tag": tag}} for tag in tags]
-            patch = {"arrayPrimaryKeys": _TAG_KEYS, "patch": operations}
-            yield Proposal("dataFlow", urn, "globalTags", patch, "PATCH")
+            yield from added_tags("dataFlow", urn, tags)
         else:
             yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
     if settings.domains and (domains := set(settings.usable_domains)):

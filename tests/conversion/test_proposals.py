@@ -222,10 +222,10 @@ def test_tags_are_added_by_a_patch() -> None:
     found = find(written(tags="b,a/1", use_patch=True), "globalTags")
     assert found.change_type == "PATCH"
     assert found.aspect == {
-        "arrayPrimaryKeys": {"tags": ["tag", "attribution␟source"]},
+        "arrayPrimaryKeys": {"tags": ["attribution␟source", "tag"]},
         "patch": [
-            {"op": "add", "path": "/tags/urn:li:tag:a~11/", "value": {"tag": "urn:li:tag:a/1"}},
-            {"op": "add", "path": "/tags/urn:li:tag:b/", "value": {"tag": "urn:li:tag:b"}},
+            {"op": "add", "path": "/tags//urn:li:tag:a~11", "value": {"tag": "urn:li:tag:a/1"}},
+            {"op": "add", "path": "/tags//urn:li:tag:b", "value": {"tag": "urn:li:tag:b"}},
         ],
     }
 
