@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 _T = TypeVar("_T")
 
@@ -55,11 +52,14 @@ class Deadline:
         return bool(seconds) and _Call(call).run_within(seconds)
 
 
-class _Call:
-    """Call that a worker runs, and its outcome.
+class _NoThreadError(RuntimeError):
+    """The operating system has no thread for a call."""
 
-    A handler of a signal may interrupt the caller anywhere and raise, or make a call itself. So this takes only steps
-    that Python does not interrupt, unlike those of ``threading.Semaphore`` and ``Future``.
+
+class _Call:
+    """Call in a thread of its own, and its outcome.
+
+    A handler of a signal may interrupt the caller anywhere and raise, or make a call itself: it waits by a plain lock.
     """
 
     __slots__ = ("done", "error", "run")
@@ -70,88 +70,33 @@ class _Call:
         self.done = threading.Lock()
         self.done.acquire()
 
-    def attempt(self) -> None:
-        """Run the call, and keep its error for the thread that waits for it."""
+    def _attempt(self) -> None:
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 (raised by the waiting thread)
             self.error = error
+        self.done.release()
 
     def run_within(self, seconds: float, grace: float = 0.0) -> bool:
-        """Run the call in a worker; return False if it has not ended after this many seconds.
+        """Run the call in a thread; return False if it has not ended after this many seconds.
 
-        :param grace: more seconds for the worker, which a suspended process may need.
+        :param grace: more seconds for the thread, which a suspended process may need.
+        :raises _NoThreadError: if the operating system has no thread for it.
         :raises BaseException: whatever the call raised.
         """
-        _Worker.start(self)
+        try:
+            threading.Thread(target=self._attempt, name="lineage-delivery", daemon=True).start()
+        except RuntimeError as error:
+            if threading.main_thread().is_alive():
+                raise _NoThreadError(str(error)) from error
+            # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
+            self._attempt()
         if not self.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)) and not self.done.acquire(timeout=grace):
             return False
         self.done.release()
         if self.error is not None:
             raise self.error
         return True
-
-
-_MOST_WAITS = 200
-"""How often a worker that was taken waits for its call: 10 s."""
-
-
-class _Worker:
-    """Daemon thread that runs one call after the other; a new thread for each of thousands would cost more than the
-    calls.
-    """
-
-    IDLE_SECONDS = 0.05
-    _idle: ClassVar[list[_Worker]] = []
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
-        threading.Thread(target=self._run, name="lineage-delivery", daemon=True).start()
-
-    @classmethod
-    def start(cls, call: _Call) -> None:
-        """Run a call in an idle worker, or in a new one.
-
-        :raises RuntimeError: if the operating system has no thread for it.
-        """
-        try:
-            worker = cls._idle.pop()
-        except IndexError:
-            try:
-                worker = cls()
-            except RuntimeError:
-                if threading.main_thread().is_alive():
-                    raise
-                # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
-                call.attempt()
-                call.done.release()
-                return
-        worker._calls.put(call)
-
-    def _run(self) -> None:
-        while (call := self._next()) is not None:
-            call.attempt()
-            # Become idle before the call counts as done, so that the caller's next call finds this worker.
-            self._idle.append(self)
-            call.done.release()
-            del call
-
-    def _next(self) -> _Call | None:
-        """Return the next call; ``None`` if there is none, and no caller can give this worker another one."""
-        for _ in range(_MOST_WAITS):
-            try:
-                return self._calls.get(timeout=self.IDLE_SECONDS)
-            except Empty:
-                # A worker that is not idle was taken just now, and its call is on the way.
-                with suppress(ValueError):
-                    self._idle.remove(self)
-                    return None
-        # A signal's handler raised in the caller before it gave the call.
-        return None
-
-
-# A forked process has no thread of its parent.
-os.register_at_fork(after_in_child=_Worker._idle.clear)
 
 
 _REQUEST_SECONDS = 10.0
@@ -183,7 +128,12 @@ def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]
         seconds = min(seconds, max(_LEAST_SECONDS, deadline.remaining() / 2))
     result: list[_T] = []
     started = _Call(lambda: result.append(step()))
-    if not started.run_within(seconds, _STALL_SECONDS):
+    try:
+        ended = started.run_within(seconds, _STALL_SECONDS)
+    except _NoThreadError:
+        # A step that most likely ends is worth more than its limit.
+        return step()
+    if not ended:
         if deadline is not None:
             _hanging[storage] = deadline, started, seconds
         raise _no_answer(storage, seconds)

@@ -6,7 +6,6 @@ Event files, the outbox and file sinks use it.
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import stat
 from collections.abc import Callable, Iterable
@@ -21,9 +20,6 @@ from airflow_provider_spark_datahub.foundation.batches import batches_of
 exists, is_file, is_folder = os.path.exists, os.path.isfile, os.path.isdir
 """Whether a path leads to anything, a file or a folder; unlike pathlib's, False below a folder that cannot be read."""
 _ATTEMPTS = 20
-_FIRST_BYTES = 1_024
-"""Bytes that are read at first of a file whose first line is asked for; most manifests are shorter."""
-_MORE_BYTES = 16_384
 _PIECE_BYTES = 1024 * 1024
 
 
@@ -83,35 +79,21 @@ def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     return os.fdopen(_open(path, follow=follow)[0], "rb")
 
 
-def first_line(path: str | Path, most: int, *, listed: bool = False) -> tuple[bytes, int]:
+def first_line(path: str | Path, most: int) -> tuple[bytes, int]:
     """Return the first line of a regular file, with its newline, and the size of the file in bytes.
 
     :param most: bytes after which a longer line is cut.
-    :param listed: whether a listing of its folder has just said that it is a regular file.
     :raises NotRegularFileError: as :func:`open_regular`.
     """
-    descriptor, size = _open(path, listed=listed)
-    try:
-        content = os.read(descriptor, _FIRST_BYTES)
-        end = content.find(b"\n") + 1
-        if end:
-            return content[:end], size
-        pieces, read = [content], len(content)
-        # Each piece is as long as all before it: few system calls for a long line, and little too much for a short one.
-        while not end and read < most and (content := os.read(descriptor, min(max(_MORE_BYTES, read), most - read))):
-            end = content.find(b"\n") + 1
-            pieces.append(content[:end] if end else content)
-            read += len(content)
-        return b"".join(pieces), size
-    finally:
-        os.close(descriptor)
+    descriptor, size = _open(path)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.readline(most), size
 
 
-def _open(path: str | Path, *, follow: bool = False, listed: bool = False) -> tuple[int, int]:
+def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
     """Return the descriptor of a regular file, and its size."""
     # Not opened at all, if possible; checked again below, since the name may have changed its meaning meanwhile.
-    if not listed:
-        _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     try:
@@ -221,9 +203,7 @@ def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _
 def replaceable(path: Path, writers: int = 0o022) -> str:
     """Return how another user could write or replace a file of code, in words; empty if none could.
 
-    Folders with the sticky bit protect their content.
-
-    :param writers: the bits of a mode by which others than the owner write.
+    :param writers: the bits of a mode by which others write; a sticky bit protects the content of a folder from them.
     """
     for place in (path, *path.parents):
         try:
@@ -242,20 +222,13 @@ def replaceable(path: Path, writers: int = 0o022) -> str:
 def refusal(error: OSError) -> str:
     """Return the reason of an error; of a path that another user keeps to himself, also whose it is, and what to do."""
     reason = str(error.strerror or error)
-    if not isinstance(error, PermissionError) or not isinstance(error.filename, str):
-        return reason
-    path = Path(os.path.abspath(error.filename))
-    for place in (*reversed(path.parents), path):
-        with suppress(OSError):
-            status = place.stat()
-            if status.st_uid != os.geteuid() and not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
-                try:
-                    owner = pwd.getpwuid(status.st_uid).pw_name
-                except KeyError:
-                    owner = str(status.st_uid)
+    path = Path(os.path.abspath(error.filename or ""))
+    for place in (*reversed(path.parents), path) if isinstance(error, PermissionError) else ():
+        with suppress(OSError, KeyError):  # a user may have no name
+            if not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
                 return (
-                    f"{reason}: {place} belongs to {owner} alone: share it by [spark_datahub] group_access, or give "
-                    "each user an outbox_location and events_location of its own"
+                    f"{reason}: {place} belongs to {place.owner()} alone: share it by [spark_datahub] group_access, or "
+                    "give each user an outbox_location and events_location of its own"
                 )
     return reason
 

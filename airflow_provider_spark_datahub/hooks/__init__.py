@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .airflow_context import (
         AttemptContext,
         configuration,
+        connection_of,
         dag_run_of,
         datahub_plugin_is_active,
         ended_attempt,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         stored_result,
         successful_task_runs,
     )
+    from .airflow_services import AirflowServices, NoAnswerError
     from .assets import emit_assets
     from .datahub import airflow_connections, check_sink, open_sink, sink_of
     from .lineage_source import LineageSource, Scope, TaskReport

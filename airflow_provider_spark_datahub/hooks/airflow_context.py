@@ -6,17 +6,16 @@ import json
 import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pendulum
-from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook, conf
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import SOME_TASK, DataInterval, RunType, SilentTasks, redact_text
@@ -32,6 +31,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
+from airflow_provider_spark_datahub.hooks.airflow_services import AirflowServices, ask, is_task
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,6 @@ ASSET_WRITER = "datahub_task_run"
 """Key in the ``extra`` of an asset event with the URN of the task run that wrote the asset."""
 _LINK = "DataHub task"
 """Name of a link that each task with lineage has (``operators/links.py``)."""
-T = TypeVar("T")
 
 
 def configuration() -> LineageConfiguration:
@@ -84,21 +83,26 @@ def configuration() -> LineageConfiguration:
 def connection_of(connection_id: str) -> Any:
     """Return a connection of Airflow: in a task as the task SDK finds it, elsewhere from Airflow's database as well.
 
-    Since Airflow 3.1 the task SDK asks the API server in a task, and the database in Airflow's servers. In any other
-    process (our commands, the end of ``airflow dags test``) it only knows the environment and the secrets backend.
-    Airflow's own commands use the model, as here.
+    Since Airflow 3.1, the SDK knows only the environment and the secrets backend in a process that is neither a task
+    nor a server. Airflow's own commands use the model, as here.
 
     :raises AirflowNotFoundException: if there is no such connection.
+    :raises NoAnswerError: if Airflow, or a secrets backend, does not answer.
     """
-    try:
-        return BaseHook.get_connection(connection_id)
-    except AirflowNotFoundException:
-        runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
-        if getattr(runner, "SUPERVISOR_COMMS", None) is not None:
-            raise
-    from airflow.models.connection import Connection
 
-    return Connection.get_connection_from_secrets(connection_id)
+    def connection() -> Any:
+        try:
+            found = BaseHook.get_connection(connection_id)
+        except AirflowNotFoundException:
+            if is_task():
+                raise
+            from airflow.models.connection import Connection
+
+            found = Connection.get_connection_from_secrets(connection_id)
+        found.extra_dejson.get("")  # anything else than a connection is none
+        return found
+
+    return ask(f"the connection {connection_id}", connection)
 
 
 def datahub_plugin_is_active() -> bool:
@@ -107,10 +111,7 @@ def datahub_plugin_is_active() -> bool:
 
 
 def _has_lineage(task: Any) -> bool:
-    """Return whether a task, as in its file or serialized, has lineage: by its operator, or by policy.
-
-    The policy leaves the template fields as they are. Of what it adds, Airflow stores only the links.
-    """
+    """Return whether a task, as in its file or serialized, has lineage: by its operator, or by policy (its links)."""
     links = getattr(task, "operator_extra_links", None)
     names = {getattr(link, "name", "") for link in links} if isinstance(links, Collection) else set()
     return _has_arguments(task) or _LINK in names
@@ -184,10 +185,7 @@ def page_url(*parts: str) -> str | None:
 
 
 def _dag_info(dag: Any, url: str | None) -> AirflowInfo:
-    """Return a DAG's description, owners and tags, with the properties that DataHub's own plugin gives its DataFlow.
-
-    The result is the same for the DAG of a task and for the scheduler's stored DAG.
-    """
+    """Return a DAG's description, owners and tags, with the properties that DataHub's own plugin gives its DataFlow."""
     properties = {key: _property(getattr(dag, key)) for key in _DAG_PROPERTIES if hasattr(dag, key)}
     paragraphs = [text for key in ("description", "doc_md") if (text := getattr(dag, key, None))]
     return AirflowInfo(redact_text("\n\n".join(paragraphs)) or None, url, properties, *_owners_and_tags(dag))
@@ -232,11 +230,7 @@ def _owners_and_tags(dag: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _triggering_run(dag_run: Any, site: AirflowSite) -> str | None:
-    """Return the run that triggered a DAG run, if it is named in the run's ``conf``.
-
-    Airflow does not record whose ``TriggerDagRunOperator`` triggered a run, and OpenLineage's parent in ``conf`` is a
-    hash. Only DataHub's plugin writes the run of the triggering task.
-    """
+    """Return the run that triggered a DAG run, if it is named in the run's ``conf``: Airflow does not record it."""
     given = (getattr(dag_run, "conf", None) or {}).get(_PARENT_RUN)
     names = given if isinstance(given, Mapping) else {}
     dag_id, run_id, task_id = (names.get(name) for name in ("dag_id", "run_id", "task_id"))
@@ -363,12 +357,12 @@ def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> Task
     )
 
 
-def final_result(ti: Any, key: AttemptKey) -> AttemptResult | None:
+def final_result(services: AirflowServices, ti: Any, key: AttemptKey) -> AttemptResult | None:
     """Return the result of a task instance if Airflow is done with it: it neither runs nor will be tried again.
 
     :param ti: the asking task instance, from its context; ``None`` outside of tasks, where Airflow cannot be asked.
     """
-    states = _states_in_run(ti, key.dag_id, key.run_id, key.task_id, key.map_index) if ti is not None else None
+    states = _states_in_run(services, ti, key.dag_id, key.run_id, key.task_id, key.map_index)
     return None if states is None else _RESULTS.get(states.get(key.map_index, "removed"))
 
 
@@ -396,19 +390,17 @@ def stored_result(key: AttemptKey) -> AttemptResult | None:
 
 
 def _states_in_run(
-    ti: Any, dag_id: str, run_id: str, task_id: str, map_index: int = -1
+    services: AirflowServices, ti: Any, dag_id: str, run_id: str, task_id: str, map_index: int = -1
 ) -> dict[int, str | None] | None:
-    """Ask Airflow in a task for the states of a task in a DAG run, by map index.
-
-    :param map_index: ask for this index only; -1 for all of them.
-    :returns: ``None`` if Airflow does not answer.
-    """
+    """Return the states of a task in a DAG run, by map index (-1: of all); ``None`` if Airflow does not answer."""
     index = map_index if map_index >= 0 else None
-    answer = _asked(lambda: ti.get_task_states(dag_id, index, [task_id], run_ids=[run_id]))
-    if answer is None:
-        return None
-    names = {name.removeprefix(task_id).removeprefix("_"): state for name, state in answer.get(run_id, {}).items()}
-    return {int(index or -1): state for index, state in names.items()}
+
+    def states() -> dict[int, str | None]:
+        answer = ti.get_task_states(dag_id, index, [task_id], run_ids=[run_id]).get(run_id, {})
+        names = {name.removeprefix(task_id).removeprefix("_"): state for name, state in answer.items()}
+        return {int(name or -1): None if state is None else str(state) for name, state in names.items()}
+
+    return services.ask("states of tasks", states, None) if hasattr(ti, "get_task_states") else None
 
 
 class AttemptContext:
@@ -417,8 +409,9 @@ class AttemptContext:
     :ivar ti_id: Airflow's id of the task instance, new for every attempt; empty if it has none.
     """
 
-    def __init__(self, context: Mapping[str, Any]) -> None:
+    def __init__(self, context: Mapping[str, Any], services: AirflowServices | None = None) -> None:
         self._context = context
+        self._services = services or AirflowServices()
         self._ti = context["ti"]
         self.ti_id = str(getattr(self._ti, "id", "") or "")
 
@@ -431,7 +424,7 @@ class AttemptContext:
     def result_set_by_others(self) -> AttemptResult | None:
         """Return the result that a user set for the running task run in Airflow's UI or API, if there is one."""
         ti, index = self._ti, _map_index(self._ti)
-        states = _states_in_run(ti, ti.dag_id, ti.run_id, ti.task_id, index) or {}
+        states = _states_in_run(self._services, ti, ti.dag_id, ti.run_id, ti.task_id, index) or {}
         return _RESULTS.get(states.get(index))
 
     def attempt(self) -> TaskAttempt:
@@ -444,8 +437,8 @@ class AttemptContext:
             map_index=_map_index(ti),
             start_ms=_epoch_ms(getattr(ti, "start_date", None)),
             log_url=getattr(ti, "log_url", None) or None,
-            task=_task_info(task),
-            upstream=_UpstreamTasks(task, ti, written_by_plugin=by_plugin).find(),
+            task=self._services.ask("the task's description", lambda: _task_info(task), AirflowInfo()),
+            upstream=_UpstreamTasks(task, ti, self._services, written_by_plugin=by_plugin).find(),
             written_by_plugin=by_plugin,
             only_adds=self._is_superseded(),
             silent=_silent_tasks(task, self._context["dag_run"]),
@@ -465,41 +458,30 @@ class AttemptContext:
             return False
         if logical_ms is None:
             # Airflow's API finds runs by logical date only, but the ids that Airflow gives them have "run_after".
-            states = _asked(lambda: ti.get_task_states(ti.dag_id, task_ids=[ti.task_id]))
-            others = [run_id for run_id, found in (states or {}).items() if "success" in found.values()]
-            due = [_due_ms_of(run_id) for run_id in others if run_id != ti.run_id]
-            return states is None or any(ms is None or ms > (due_ms or 0) for ms in due)
-        # A run for a date in the future does not count as newer.
-        answer = _asked(lambda: (ti.get_previous_ti(state="success", logical_date=pendulum.now("UTC")),))
-        if answer is None:
-            return True
-        (newest,) = answer
-        newest_ms = _epoch_ms(getattr(newest, "logical_date", None)) or 0
-        return newest_ms > logical_ms and newest.run_id != ti.run_id
+            question = partial(_has_run_since, ti, due_ms or 0)
+        else:
+            question = partial(_has_newer_run, ti, logical_ms)
+        return self._services.ask("later runs of the task", question, True)
 
     def openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
-        """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them.
+        """Return the task run and the DAG run as Airflow's OpenLineage provider identifies them, or by its own rule."""
+        provider = "Airflow's OpenLineage provider"
+        return self._services.ask(provider, self._openlineage_runs_of_provider, None) or self._own_openlineage_runs()
 
-        Without the provider, or with an old one, this method applies the provider's rule itself. So the ids stay the
-        same when a newer provider is installed.
-        """
+    def _openlineage_runs_of_provider(self) -> tuple[ParentRun, ParentRun] | None:
         try:
-            return self._openlineage_runs_of_provider()
+            from airflow.providers.openlineage.plugins import macros as untyped
+
+            macros: Any = untyped
+            ti = self._ti
+            parent = macros.lineage_job_namespace(), macros.lineage_job_name(ti), macros.lineage_run_id(ti)
+            root = [getattr(macros, f"lineage_root_{name}")(ti) for name in ("job_namespace", "job_name", "run_id")]
         except (ImportError, AttributeError) as error:
             # Before 2.8, it lacks macros of the root run, and reads attributes that Airflow 3 has not.
             log.debug("OpenLineage's run ids are made without Airflow's OpenLineage provider: %s", error)
-            return self._own_openlineage_runs()
-
-    def _openlineage_runs_of_provider(self) -> tuple[ParentRun, ParentRun]:
-        from airflow.providers.openlineage.plugins import macros as untyped
-
-        macros: Any = untyped
-        ti = self._ti
-        parent = ParentRun(macros.lineage_job_namespace(), macros.lineage_job_name(ti), macros.lineage_run_id(ti))
-        root = ParentRun(
-            macros.lineage_root_job_namespace(ti), macros.lineage_root_job_name(ti), macros.lineage_root_run_id(ti)
-        )
-        return parent, root
+            return None
+        "".join((*parent, *root))  # texts, or a TypeError
+        return ParentRun(*parent), ParentRun(*root)
 
     def _own_openlineage_runs(self) -> tuple[ParentRun, ParentRun]:
         from openlineage.client.uuid import generate_static_uuid
@@ -513,6 +495,20 @@ class AttemptContext:
             ParentRun(namespace, f"{ti.dag_id}.{ti.task_id}", str(generate_static_uuid(instant, task_key.encode()))),
             ParentRun(namespace, ti.dag_id, str(generate_static_uuid(instant, dag_key.encode()))),
         )
+
+
+def _has_run_since(ti: Any, due_ms: int) -> bool:
+    """Return whether another DAG run that was due later, or at a time that is not known, has run the task."""
+    states = ti.get_task_states(ti.dag_id, task_ids=[ti.task_id]).items()
+    due = [_due_ms_of(run_id) for run_id, found in states if "success" in found.values() and run_id != ti.run_id]
+    return any(ms is None or ms > due_ms for ms in due)
+
+
+def _has_newer_run(ti: Any, logical_ms: int) -> bool:
+    """Return whether a DAG run with a later date has run the task; a run for a date in the future does not count."""
+    newest = ti.get_previous_ti(state="success", logical_date=pendulum.now("UTC"))
+    newest_ms = (_epoch_ms(newest.logical_date) if newest is not None else None) or 0
+    return newest_ms > logical_ms and newest.run_id != ti.run_id
 
 
 def _map_index(ti: Any) -> int:
@@ -531,8 +527,8 @@ class _UpstreamTasks:
     :param task: the task of the run ``ti``.
     """
 
-    def __init__(self, task: Any, ti: Any, *, written_by_plugin: bool) -> None:
-        self._task, self._ti = task, ti
+    def __init__(self, task: Any, ti: Any, services: AirflowServices, *, written_by_plugin: bool) -> None:
+        self._task, self._ti, self._services = task, ti, services
         self._written_by_plugin = written_by_plugin
         self._found: dict[str, tuple[int, ...] | None] = {}
 
@@ -570,7 +566,7 @@ class _UpstreamTasks:
         if _is_mapped(task) and not lineage_is_on(task.dag, task):
             # DataHub's plugin writes one run for all runs of a mapped task.
             return (-1,)
-        states = _states_in_run(ti, ti.dag_id, ti.run_id, task.task_id)
+        states = _states_in_run(self._services, ti, ti.dag_id, ti.run_id, task.task_id)
         if not _is_mapped(task):
             indexes = [-1]
         elif group is not None and group == _mapped_group(self._task):
@@ -582,14 +578,6 @@ class _UpstreamTasks:
         if states is None:
             return tuple(indexes)
         return tuple(index for index in indexes if states.get(index) in _STATES_OF_RUNS) or None
-
-
-def _asked(question: Callable[[], T]) -> T | None:
-    """Return Airflow's answer to a task's question; ``None`` if Airflow does not answer, or cannot."""
-    try:
-        return question()
-    except (AirflowException, AirflowRuntimeError, AttributeError, OSError):
-        return None
 
 
 def _is_mapped(task: Any) -> bool:

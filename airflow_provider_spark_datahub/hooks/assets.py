@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_provider_spark_datahub.conversion import WrittenDataset
 from airflow_provider_spark_datahub.hooks.airflow_context import ASSET_WRITER
+from airflow_provider_spark_datahub.hooks.airflow_services import AirflowServices
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 # Platforms whose names in DataHub are paths, by the scheme of the path.
 _PATHS = {"s3": "s3", "gcs": "gs", "abs": "abfss", "hdfs": "hdfs", "viewfs": "viewfs", "dbfs": "dbfs", "file": "file"}
+
+
+_LONGEST_URI = 1_300  # PostgreSQL's index takes 2,704 bytes for a name and a URI, which are the same
 
 
 def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = None) -> str:
@@ -48,12 +52,21 @@ def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = No
     return f"{dataset.platform}://{path}"
 
 
-def emit_assets(context: Context, task_run_urn: str, written: Sequence[WrittenDataset], report: LineageReport) -> None:
-    """Add an asset event for each dataset that the job wrote, and compare the datasets with the task's outlets.
+def _check(uri: str, dataset: WrittenDataset) -> None:
+    """Raise ValueError for an event that Airflow's server refuses when the task has succeeded, so that it fails."""
+    if not (uri.isascii() and uri.isprintable() and len(uri) <= _LONGEST_URI):
+        raise ValueError(f"Airflow takes URIs of at most {_LONGEST_URI} printable ASCII characters: {uri!r}")
+    "".join((dataset.urn, *dataset.partitions)).encode()  # halves of surrogate pairs
 
-    :param task_run_urn: the task run in DataHub.
-    :param report: of the attempt, which gets the URIs of the assets, and the warnings.
-    """
+
+def emit_assets(
+    context: Context,
+    task_run_urn: str,
+    written: Sequence[WrittenDataset],
+    report: LineageReport,
+    services: AirflowServices,
+) -> None:
+    """Add an asset event for each dataset that the job wrote, and report what differs from the task's outlets."""
     task = context["task"]
     outlets, wanted = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
     if wanted is False or not outlets:
@@ -61,7 +74,7 @@ def emit_assets(context: Context, task_run_urn: str, written: Sequence[WrittenDa
     if not written and not report.has_lineage and report.reason:
         report.warnings.append("without lineage, it is not known which outlets of the task were written")
         return
-    _AssetEvents(context["outlet_events"], outlets, wanted, task_run_urn, report).emit(written)
+    _AssetEvents(context["outlet_events"], outlets, wanted, task_run_urn, report, services).emit(written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,7 @@ class _AssetEvents:
     wanted: Any
     task_run_urn: str
     report: LineageReport
+    services: AirflowServices
 
     def emit(self, written: Sequence[WrittenDataset]) -> None:
         """Add an event for each written dataset: to its declared outlet, or else through the aliases."""
@@ -85,6 +99,8 @@ class _AssetEvents:
         aliases = [outlet for outlet in self.outlets if isinstance(outlet, AssetAlias)]
         others = (outlet for outlet in self.outlets if not isinstance(outlet, AssetAlias))
         declared = {uri: outlet for outlet in others if (uri := getattr(outlet, "uri", None))}
+        new = sorted(found.keys() - declared) if aliases else []
+        known = self.services.ask("assets of DAGs", lambda: {uri: self._known(aliases[0], uri) for uri in new}, {})
         for uri, dataset in sorted(found.items()):
             extra = self._extra(dataset)
             if uri in declared:
@@ -92,7 +108,7 @@ class _AssetEvents:
                 self._add_partitions(self.events[declared[uri]], uri, dataset)
             elif aliases:
                 for alias in aliases:
-                    self._add(self.events[alias], uri, extra)
+                    self.events[alias].add(known.get(uri) or Asset(uri=uri), extra=extra)
             else:
                 self.report.warnings.append(f"{dataset.urn} was written, and no outlet of the task declares it ({uri})")
                 continue
@@ -106,7 +122,9 @@ class _AssetEvents:
         for dataset in written:
             try:
                 # An asset normalizes its URI, by which it is compared with others.
-                yield str(Asset(uri=_asset_uri(dataset, templates)).uri), dataset
+                uri = str(Asset(uri=_asset_uri(dataset, templates)).uri)
+                _check(uri, dataset)
+                yield uri, dataset
             except ValueError as error:
                 self.report.warnings.append(f"no asset event for {dataset.urn}: {error}")
 
@@ -122,13 +140,17 @@ class _AssetEvents:
         except ValueError as error:  # a partition's name is too long for a key
             self.report.warnings.append(f"{missing}: {error}")
 
-    def _add(self, accessor: Any, uri: str, extra: dict[str, Any]) -> None:
-        """Add an event for the asset of this URI as a DAG declares it, under any name, or for a new asset."""
+    def _known(self, alias: AssetAlias, uri: str) -> Asset | None:
+        """Return the asset of this URI as a DAG declares it, under any name; ``None`` if there is none."""
+        accessor = self.events[alias]
+        asked = type(accessor)(key=accessor.key)
         try:
-            accessor.add(Asset.ref(uri=uri), extra=extra)
-        except (AirflowRuntimeError, AttributeError, ImportError, OSError) as error:
+            asked.add(Asset.ref(uri=uri))
+        except (AirflowRuntimeError, AttributeError, ImportError) as error:
             log.debug("No DAG declares an asset %s yet: %s", uri, error)
-            accessor.add(Asset(uri=uri), extra=extra)
+            return None
+        (event,) = asked.asset_alias_events
+        return Asset(name=event.dest_asset_key.name, uri=event.dest_asset_key.uri, extra=dict(event.dest_asset_extra))
 
     def _extra(self, dataset: WrittenDataset) -> dict[str, Any]:
         known = {

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
 from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
+from airflow_provider_spark_datahub.hooks.airflow_services import NoAnswerError
 from airflow_provider_spark_datahub.hooks.masking import mask_secrets, shown_secrets
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task import Connections
@@ -141,10 +142,13 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
     """Return the sink of a connection, or the reason why it has none, with what to do about it."""
     try:
         return sink_of(connection_id), None
+    except NoAnswerError as error:
+        return None, f"Airflow did not answer: {error}"
     except AirflowNotFoundException:
         reason = (
-            f"it does not exist; add it: airflow connections add {connection_id} --conn-type datahub-rest --conn-host "
-            f"http://gms:8080, or AIRFLOW_CONN_{connection_id.upper()} on a host without access to Airflow's database"
+            "it does not exist, or a secrets backend fails (see DEBUG); add it: airflow connections add "
+            f"{connection_id} --conn-type datahub-rest --conn-host http://gms:8080, or "
+            f"AIRFLOW_CONN_{connection_id.upper()} on a host without access to Airflow's database"
         )
     except (AirflowException, delivery.SinkSettingsError) as error:
         reason = (

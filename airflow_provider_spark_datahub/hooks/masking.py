@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
+from airflow_provider_spark_datahub.hooks.airflow_services import ask
 
 
 def mask(secret: str) -> None:
@@ -66,5 +68,5 @@ def _masker(function: str, value: object) -> Any:
     """Call a function of Airflow's masker of secrets; without one, return the value."""
     for module in ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker"):  # since, and before Airflow 3.2
         with suppress(ImportError, AttributeError):
-            return getattr(import_module(module), function)(value)
+            return ask("the masker of secrets", partial(getattr(import_module(module), function), value))
     return value

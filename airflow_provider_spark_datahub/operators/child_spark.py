@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-from airflow.providers.common.compat.sdk import BaseHook, DecoratedOperator, get_current_context, task_decorator_factory
+from airflow.providers.common.compat.sdk import DecoratedOperator, get_current_context, task_decorator_factory
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, swapped
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
@@ -175,7 +175,7 @@ class _PySparkLauncher(_ChildLauncher):
         if given:
             return "spark.remote in config_kwargs", str(given)
         if operator.conn_id:
-            connection = BaseHook.get_connection(operator.conn_id)
+            connection = hooks.connection_of(operator.conn_id)
             if connection.conn_type == SparkConnectHook.conn_type:
                 return f"the connection {operator.conn_id}", SparkConnectHook(operator.conn_id).get_connection_url()
             if remote := connection.extra_dejson.get("spark.remote"):

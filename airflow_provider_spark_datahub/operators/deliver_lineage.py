@@ -66,7 +66,7 @@ class DeliverLineageOperator(BaseOperator):
         )
         drained = task.drain(
             outbox,
-            hooks.airflow_connections(partial(hooks.final_result, context.get("ti"))),
+            hooks.airflow_connections(partial(hooks.final_result, hooks.AirflowServices(), context.get("ti"))),
             limits,
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from inspect import Parameter, signature
@@ -70,10 +70,7 @@ class SubmissionLauncher(ABC):
 
     @contextmanager
     def swapped(self, file: Path | None = None, **values: object) -> Iterator[None]:
-        """Give the operator other values of its attributes for one call, and remove the call's file afterwards.
-
-        The user's objects stay untouched.
-        """
+        """Give the operator other values of its attributes for one call, and remove the call's file afterwards."""
         try:
             with swapped(self._operator, **values):
                 yield
@@ -134,6 +131,7 @@ class SparkLineageOperator(BaseOperator):
     """Whether ``[spark_datahub] auto`` added this class to the task's operator."""
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     _task_lineage: task_lineage.TaskLineage | None = None
+    _services: hooks.AirflowServices | None = None
     _resumed = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -180,12 +178,42 @@ class SparkLineageOperator(BaseOperator):
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)
 
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """Render the fields; an option of lineage that cannot be rendered costs the task nothing."""
+        render = super()._do_render_template_fields
+        options = self.lineage_fields if parent is self else ()
+        render(parent, [name for name in template_fields if name not in options], context, jinja_env, seen_oids)
+
+        def rendered(name: str) -> Any:
+            render(parent, [name], context, jinja_env, seen_oids)
+            return getattr(self, name)
+
+        for name in set(template_fields).intersection(options):
+            setattr(self, name, self.rendered_option(name, getattr(self, name), partial(rendered, name)))
+
+    def rendered_option(self, name: str, value: Any, render: Callable[[], Any]) -> Any:
+        """Return an option of lineage; if it cannot be rendered, ``None`` for the configured value.
+
+        A connection keeps its template as name, and its lineage stays in the outbox: the configured one may be wrong.
+        """
+        services = self._services = self._services or hooks.AirflowServices()
+        default = value if name == "datahub_conn_id" else None
+        return services.ask(f"the template of {name}", render, default) if value else value
+
     def _new_lineage(self, context: Context) -> task_lineage.TaskLineage:
         last = self._task_lineage
         before = last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
         options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
         return task_lineage.TaskLineage(
-            context, options, launcher, self.log, before=before, by_policy=self.lineage_by_policy
+            context,
+            options,
+            launcher,
+            self.log,
+            before=before,
+            by_policy=self.lineage_by_policy,
+            services=self._services,
         )
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)

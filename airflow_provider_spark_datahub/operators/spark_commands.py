@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
 from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipelinesOperator
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator, connection_extra
@@ -60,8 +60,9 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
     """
 
     def _launcher(self, context: Context) -> task.Launcher:
+        # Airflow's own hook takes a connection that it cannot have for none.
         with suppress(AirflowException):
-            if BaseHook.get_connection(self._conn_id).conn_type == "spark_connect":
+            if hooks.connection_of(self._conn_id).conn_type == "spark_connect":
                 raise capture.InjectionError(
                     f"the connection {self._conn_id} leads to a Spark Connect server, which takes listeners only at "
                     "its own start: configure OpenLineage on the server"

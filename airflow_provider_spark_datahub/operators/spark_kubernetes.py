@@ -72,10 +72,7 @@ class _KubernetesLauncher(SubmissionLauncher):
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """Application of the Spark operator for Kubernetes.
-
-    :param manifest: its resource ``SparkApplication``.
-    """
+    """Application of the Spark operator for Kubernetes, by the manifest of its resource ``SparkApplication``."""
 
     manifest: Mapping[str, Any]
 

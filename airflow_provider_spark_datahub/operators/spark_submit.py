@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
-from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
 
 if TYPE_CHECKING:
@@ -90,9 +90,11 @@ class _SubmitLauncher(SubmissionLauncher):
 def connection_extra(conn_id: str) -> dict[str, Any]:
     """Return the extra of a Spark connection; without the connection, Airflow's hooks use YARN in client mode."""
     try:
-        return dict(BaseHook.get_connection(conn_id).extra_dejson)
-    except AirflowException:
+        return dict(hooks.connection_of(conn_id).extra_dejson)
+    except AirflowNotFoundException:
         return {}
+    except hooks.NoAnswerError as error:
+        raise capture.InjectionError(f"Airflow did not answer: {error}") from error
 
 
 def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:

@@ -27,6 +27,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_spark_datahub import capture, conversion, hooks, task
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.foundation.text import printable
 from airflow_provider_spark_datahub.task import gc_paused
 
@@ -46,6 +47,7 @@ _ERROR_CODE = re.compile(r"Error code is: (-?\d+)")
 _SHELL_CODES = {"126": " (it cannot be executed)", "127": " (a command was not found)"}
 _FAILURE_CHARS = 300
 _AWAITS_RETRY = "spark_datahub_awaits_retry"
+_STATE_STORE = "the task's state"
 _LISTENER_FAILED = "spark_datahub_listener_failed"
 _REPEATED = (
     "execute() was called before in this attempt: the edges of this call are added to those of the earlier ones, and "
@@ -68,6 +70,7 @@ class TaskLineage:
     :param log: the task's logger.
     :param before: jobs of earlier calls in the same attempt, to whose lineage this call's is added.
     :param by_policy: the task has lineage by ``[spark_datahub] auto``; it may have nothing to do with Spark.
+    :param services: Airflow's, asked before, e.g. for the options.
     :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is switched off.
     :ivar ended: the attempt after its job; ``None`` before.
     :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
@@ -82,6 +85,7 @@ class TaskLineage:
         *,
         before: Sequence[conversion.JobLineage] | None = None,
         by_policy: bool = False,
+        services: hooks.AirflowServices | None = None,
     ) -> None:
         self._context = context
         self._by_policy = by_policy
@@ -89,6 +93,7 @@ class TaskLineage:
         self._find_launcher = find_launcher
         self._log = log
         self._before = before
+        self._services = services or hooks.AirflowServices()
         self._airflow: hooks.AttemptContext | None = None
         self._launcher: task.Launcher | None = None
         self._problem: str | None = None
@@ -175,6 +180,7 @@ class TaskLineage:
     def mark_killed(self) -> None:
         """Record that Airflow kills the task now."""
         self.killed_at = time.monotonic()
+        self._services.ends = Deadline(self.killed_at + _KILL_SECONDS)
         if self.attempt is not None:
             self.attempt.driver_output.mark_killed()
 
@@ -267,8 +273,9 @@ class TaskLineage:
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
         ti = self._context["ti"]
-        ti.xcom_push(key=task.XCOM_KEY, value=report.to_obj())
-        self.guarded("counting", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), costs_lineage=False)
+        self._services.ask("metrics", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), None)
+        report.warnings += self._services.problems  # already in the log
+        self._services.ask("XCom, for this report", lambda: ti.xcom_push(task.XCOM_KEY, report.to_obj()), None)
         return True
 
     def _next_step(self, report: task.LineageReport) -> str:
@@ -291,6 +298,7 @@ class TaskLineage:
         if has_attempts_left:
             # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
             if not self.remember(_AWAITS_RETRY, partial(self.attempt.earlier.leave_to_retry, written)):
+                self.guarded("forgetting", self.attempt.earlier.leave_to_others)
                 return
         else:
             self.guarded("remembering", self.attempt.earlier.leave_to_others)
@@ -306,28 +314,21 @@ class TaskLineage:
 
     def remember(self, key: str, value: Callable[[], Any]) -> bool:
         """Keep a JSON value for later attempts. Return False if a step failed."""
-
-        def store() -> bool:
-            obj = value()
-            if (state := self._context.get("task_state_store")) is not None:
-                state.set(key, obj)
-            return True
-
-        return self.guarded("remembering", store) or False
+        obj, state = self.guarded("remembering", value), self._context.get("task_state_store")
+        if obj is None or state is None:
+            return obj is not None
+        return self._services.ask(_STATE_STORE, partial(state.set, key, obj), False) is not False
 
     def remembered(self, key: str) -> object:
         """Return the value that an earlier attempt kept; ``None`` if there is none."""
         state = self._context.get("task_state_store")
-        return state.get(key) if state is not None else None
+        return self._services.ask(_STATE_STORE, lambda: state.get(key), None) if state is not None else None
 
     # -- before the job
 
     @gc_paused()
     def _prepare(self) -> task.SucceededAttempt | None:
-        """Resolve the options.
-
-        :returns: the earlier attempt whose lineage is all that this one has to deliver, if there is one.
-        """
+        """Resolve the options, and return the earlier attempt whose lineage is all that this one has to deliver."""
         configured = hooks.configuration()
         given = dict(self._find_options())
         if not configured.is_enabled(given.get("enabled")):
@@ -336,8 +337,8 @@ class TaskLineage:
         options = configured.resolve(**given)
         for note in options.notes:
             self._log.info("Lineage option %s", note)
-        airflow = self._airflow = hooks.AttemptContext(self._context)
-        connections = hooks.airflow_connections(partial(hooks.final_result, self._context["ti"]))
+        airflow = self._airflow = hooks.AttemptContext(self._context, self._services)
+        connections = hooks.airflow_connections(partial(hooks.final_result, self._services, self._context["ti"]))
         self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
         self.attempt.report.warnings += [f"{problem}; it is left out" for problem in options.problems]
         if self._before is not None:
@@ -357,7 +358,8 @@ class TaskLineage:
             return None
         launching = self._with_listener(self.attempt, self._airflow)
         running = self._running = task.RunningAttempt(self.attempt)
-        threading.Thread(target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True).start()
+        thread = threading.Thread(target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True)
+        self.guarded("following", thread.start, costs_lineage=False)  # the machine may have no thread left
         return launching
 
     def _accompany(self, running: task.RunningAttempt) -> None:
@@ -402,8 +404,8 @@ class TaskLineage:
         report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
         self.guarded("comparing", ended.compare, costs_lineage=False)
         if result == "SUCCESS":
-            urn, given = attempt.task_attempt.urn, attempt.report
-            self.guarded("emitting assets of", lambda: hooks.emit_assets(self._context, urn, ended.written, given))
+            given = self._context, attempt.task_attempt.urn, ended.written, attempt.report, self._services
+            self.guarded("emitting assets of", partial(hooks.emit_assets, *given))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
         if failure and (listener_failure := attempt.listener_failure):

@@ -49,9 +49,8 @@ _BACKLOG = 100
 class _WorkThread:
     """Thread that calls one step after the other, and exists only while there are steps to call.
 
-    A forked process has neither the thread nor its steps, and starts a thread of its own with its first step.
+    A forked process has neither the thread nor its steps.
 
-    :param name: name of the thread.
     :param daemon: whether the process can exit without waiting for the thread.
     :param backlog: number of steps that may wait; ``None`` for no limit.
     """
@@ -69,10 +68,7 @@ class _WorkThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, step: Callable[[], object]) -> bool:
-        """Queue a step for the thread. The step must not raise.
-
-        :returns: False if the backlog is full.
-        """
+        """Queue a step that does not raise; return False if the backlog is full."""
         with self._lock:
             if self._backlog is not None and len(self._steps) >= self._backlog:
                 return False
@@ -88,10 +84,7 @@ class _WorkThread:
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all steps are done, or the time is up.
-
-        :returns: whether all steps are done.
-        """
+        """Wait until all steps are done, or the time is up; return whether they are."""
         thread = self._thread
         if thread is not None:
             thread.join(seconds)
@@ -259,11 +252,7 @@ def _keeper() -> _WorkThread:
 
 @cache
 def _deliveries() -> _WorkThread:
-    """Return the thread that delivers.
-
-    A process that exits waits for as long as one delivery may take, not for all of them. It waits at all because
-    ``airflow dags test`` exits right after its DAG run.
-    """
+    """Return the thread that delivers. A process that exits waits for one delivery, as ``airflow dags test`` must."""
     deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=_BACKLOG)
     atexit.register(lambda: deliveries.wait(_DELIVERY_SECONDS))
     return deliveries
@@ -291,11 +280,7 @@ def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread)
 
 @dataclass(frozen=True, slots=True)
 class _OutdatedEdges:
-    """Edges of shared DataJobs that earlier DAG runs wrote and this one did not (docs/decisions/0007).
-
-    :param retractions: patches that remove them.
-    :param records: of the earlier DAG runs.
-    """
+    """Retractions of edges that only earlier DAG runs wrote (docs/decisions/0007), and the records of these edges."""
 
     retractions: Sequence[conversion.Proposal] = ()
     records: Sequence[EdgeRecord] = ()

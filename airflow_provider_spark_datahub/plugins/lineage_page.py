@@ -174,10 +174,7 @@ def _may(check: Callable[[Request, Any], None], user: Any, dag_id: str) -> bool:
 
 @dataclass(slots=True)
 class _Run:
-    """Lineage of a DAG run in a list.
-
-    :param key: DAG and run.
-    """
+    """Lineage of a DAG run (its key: DAG and run) in a list."""
 
     key: tuple[str, str]
     states: set[str] = field(default_factory=set)

@@ -6,7 +6,7 @@ It is off until ``[spark_datahub] auto`` names operators. It may also be called 
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +38,10 @@ def task_policy(task: Any) -> None:
 
     The options are those of the configuration, and those among the ``default_args`` of the DAG and the task group.
     """
-    wanted = _wanted()
-    if not wanted:
-        return
     mapped = getattr(task, "operator_class", None) if getattr(task, "is_mapped", False) else None
     operator: type[BaseOperator] = mapped or type(task)
     try:
-        with_lineage = _with_lineage(operator, wanted)
+        with_lineage = _with_lineage(operator, wanted) if (wanted := _wanted()) else None
         if with_lineage is None:
             return
         if mapped is None:
@@ -116,5 +113,7 @@ def _measures(of: type) -> tuple[int, int, int]:
 
 def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
     given = {name: hooks.lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
-    rendered: dict[str, Any] = task.render_template(given, context)
-    return rendered
+    return {
+        name: task.rendered_option(name, value, partial(task.render_template, value, context))
+        for name, value in given.items()
+    }

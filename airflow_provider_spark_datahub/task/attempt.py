@@ -243,7 +243,7 @@ class AttemptLineage:
 
         :param event_files: that attempt's :attr:`event_files`; ``None`` if they were not kept.
         """
-        if not isinstance(event_files, dict) or not event_files.get("events_file"):
+        if not isinstance(event_files, dict) or not isinstance(event_files.get("events_file"), str):
             self.run_without_lineage("this attempt reconnected to a job of an earlier one, whose events are not known")
             return
         settings = self._named(event_files.get("suffixed_name"))

@@ -95,6 +95,9 @@ class TaskDelivery:
             more = f" … and {counted(rest, 'more character')}" if rest > 0 else ""
             log.debug("Proposal: %s%s", text[:_LOGGED_CHARS], more)
         if self._sink is None:
+            # Airflow may answer now, or somebody have added the connection.
+            self._sink, self.sink_problem = self._connections.open_sink(self._options.connection)
+        if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         server = self._sink.describe()
         refusal = None if patient else self._outages.refusal(self._options.connection, server, deadline)
@@ -336,11 +339,7 @@ class TaskDelivery:
             self._deliver_leased(own, deadline)
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """Wait a tenth of the time left for another run; all of it if the task would fail otherwise.
-
-        In an outage, each of many runs that overlap would wait until its own deadline, though the outbox keeps its
-        lineage.
-        """
+        """Wait a tenth of the time left for another run, or all of it if the task would fail without it."""
         share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
         return Deadline.after(deadline.remaining() * share)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import Deadline, deadline, step_in_time
-from tests.patience import HANGS, join, not_outlasting
+from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
+from tests.patience import HANGS, not_outlasting
 
 
 def test_a_deadline_counts_down_to_zero() -> None:
@@ -70,7 +70,6 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
         raise RuntimeError("can't start new thread")
 
     calls: list[str] = []
-    deadline._Worker._idle.clear()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     if is_ending:
         monkeypatch.setattr(threading, "main_thread", threading.Thread)
@@ -80,15 +79,6 @@ def test_a_call_without_a_thread_is_run_only_by_a_process_that_ends(
         with pytest.raises(RuntimeError):
             Deadline.after(10).run(lambda: calls.append("done"))
         assert calls == []
-
-
-def test_a_worker_ends_whose_caller_was_interrupted_before_it_gave_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler of a signal may raise between any two steps of the caller."""
-    monkeypatch.setattr(deadline, "_MOST_WAITS", 3)
-    before = {*threading.enumerate()}
-    deadline._Worker()
-    (thread,) = {*threading.enumerate()} - before
-    join(thread)
 
 
 @pytest.mark.parametrize(

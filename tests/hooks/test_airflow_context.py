@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.conversion import run_tree
 from airflow_provider_spark_datahub.conversion.facets.run import DataInterval
 from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run
+from airflow_provider_spark_datahub.hooks import AirflowServices, airflow_context as airflow_run
 from airflow_provider_spark_datahub.hooks.airflow_context import _UpstreamTasks
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import policy
@@ -318,7 +318,7 @@ def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[run_tr
         extract >> off >> last
     known = AirflowException("?") if states is None else {name: {name: state} for name, state in states.items()}
     ti = TaskInstance(task_id="last", states=known)
-    return _UpstreamTasks(last, ti, written_by_plugin=plugin).find()
+    return _UpstreamTasks(last, ti, AirflowServices(), written_by_plugin=plugin).find()
 
 
 @cases("airflow")

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
@@ -147,7 +147,6 @@ _OLD_DRAFT_MS = 3_600_000
 _DEPTH = 1
 """Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
-_SYNC_ALONE_SECONDS = 0.002
 
 
 def _in_time(use: _Method) -> _Method:
@@ -176,8 +175,6 @@ class LocalStorage(OutboxStorage):
         self._root = os.fspath(root)
         self._drafts = set[str]()
         """Unfinished files and empty folders, as the latest listings say."""
-        self._regular = frozenset[str]()
-        """Regular files, as the latest listing of names says."""
 
     def describe(self, name: str = "") -> str:
         """Return the path."""
@@ -199,9 +196,7 @@ class LocalStorage(OutboxStorage):
     @_in_time
     def names(self, folder: str) -> list[str]:
         """Return the same without asking for each file's size."""
-        walked = self._walk(folder)
-        self._regular = frozenset([name for name, child in walked if child.is_file(follow_symlinks=False)])
-        return sorted([name for name, _ in walked])
+        return sorted([name for name, _ in self._walk(folder)])
 
     def _walk(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
         try:
@@ -279,20 +274,25 @@ class LocalStorage(OutboxStorage):
     @_in_time
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return first_line(f"{self._root}/{name}", _MOST_BYTES, listed=name in self._regular)
+        return first_line(f"{self._root}/{name}", _MOST_BYTES)
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
-        path, rename = f"{self._root}/{name}", _Rename()
+        left_behind = threading.Event()
+
+        def rename(draft: str, goal: str) -> None:
+            if left_behind.is_set():
+                raise TimeoutError("the disk was too slow")  # something newer may be in its place
+            os.replace(draft, goal)
+
         try:
-            self._write(path, chunks, rename, sync=sync)
+            self._write(f"{self._root}/{name}", chunks, rename, sync=sync)
         except TimeoutError:
-            rename.leave_behind(path)
+            left_behind.set()
             raise
 
     @_in_time
-    def _write(self, path: str, chunks: Iterable[bytes], rename: _Rename, *, sync: bool) -> None:
-        rename.wait_for_older(path)
+    def _write(self, path: str, chunks: Iterable[bytes], rename: Callable[[str, str], None], *, sync: bool) -> None:
         write_durably(path, chunks, sync=sync, access=self._access, rename=rename, mark=f".{mark()}")
 
     @_in_time
@@ -338,53 +338,15 @@ class LocalStorage(OutboxStorage):
 
 
 def _sync_at_once(paths: Sequence[str]) -> None:
-    """Sync files or folders: one by one while that is fast (a disk in memory), then the rest at the same time."""
-    started, done = time.monotonic(), 0
-    while done < len(paths) and time.monotonic() - started < _SYNC_ALONE_SECONDS:
-        sync_path(paths[done])
-        done += 1
-    rest = paths[done:]
+    """Sync files or folders at the same time."""
     try:
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(rest) or 1), thread_name_prefix="lineage-sync") as threads:
-            for _ in threads.map(sync_path, rest):
+        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
+            for _ in threads.map(sync_path, paths):
                 pass
     except RuntimeError:
         # The interpreter is about to end, and starts no more threads.
-        for path in rest:
+        for path in paths:
             sync_path(path)
-
-
-class _Rename:
-    """Rename at the end of a write. It is dropped if the write was left behind before it began."""
-
-    _begun: ClassVar[dict[str, threading.Lock]] = {}
-    """Locks of renames that were left behind after they had begun, by path."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left_behind = False
-
-    def __call__(self, draft: str, goal: str) -> None:
-        with self._lock:
-            if self._left_behind:
-                raise TimeoutError("the disk was too slow")  # something newer may be in its place
-            os.replace(draft, goal)
-
-    def leave_behind(self, path: str) -> None:
-        """Drop the rename, unless it has already begun."""
-        if self._lock.acquire(blocking=False):
-            self._left_behind = True
-            self._lock.release()
-        else:
-            # Nothing can stop a rename that has begun.
-            self._begun[path] = self._lock
-
-    def wait_for_older(self, path: str) -> None:
-        """Wait for an older rename to the same path that has begun, so that it does not replace this one."""
-        older = self._begun.get(path)
-        if older is not None:
-            with older:
-                self._begun.pop(path, None)
 
 
 class _FileSystem(Protocol):
