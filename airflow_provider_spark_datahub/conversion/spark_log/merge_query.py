@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 
 from msgspec import structs
@@ -57,6 +58,7 @@ class QueryMerge:
             runs = {run_id: _without_outputs(run) for run_id, run in runs.items()}
         elif not any(run.outputs for run in runs.values()) and plan.writes:
             runs = self._with_outputs(runs, plan)
+        plan = self._without_guesses(runs, plan)
         return self._with_columns(self._with_inputs(runs, plan), plan)
 
     def _with_tables(self, run: RunState, relations: Iterable[str]) -> RunState:
@@ -93,6 +95,12 @@ class QueryMerge:
         run = runs[first]
         sources = {**run.sources, **dict.fromkeys(plan.outputs, SPARK_PLAN)}
         return {**runs, first: structs.replace(run, outputs=dict(plan.outputs), sources=sources)}
+
+    def _without_guesses(self, runs: _Runs, plan: PlanRun) -> PlanRun:
+        """Return the plan with tables where a warehouse puts them, unless events name an input that may be one."""
+        planned = {self._namer.name(dataset) for dataset in (*plan.inputs, *plan.outputs)}
+        is_known = all(self._namer.name(dataset) in planned for run in runs.values() for dataset in run.inputs)
+        return replace(plan, guesses=frozenset()) if is_known else plan
 
     def _with_inputs(self, runs: _Runs, plan: PlanRun) -> _Runs:
         """Return the runs with the inputs of their plans, and those of the events if a plan may hide some.

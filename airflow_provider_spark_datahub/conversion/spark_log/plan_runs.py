@@ -186,12 +186,12 @@ class PlanRuns:
         """Return an outermost execution as its plans show it."""
         plans = self._application.plans_of(parts)
         columns = self._columns.of(plans, parts[0].description)
-        self.hides_relations |= any(_RELATION in reason for reason in columns.unknown)
         if _READS_NOTHING.search(parts[0].plan):
             return PlanRun(parts, columns, {}, {})
         # A function of ``foreachBatch`` may create a view of its rows before it writes them.
         plans = [plan for plan in plans if not _READS_NOTHING.search(plan)]
         datasets = PlanDatasets.of(plans)
+        self.hides_relations |= bool(datasets.sinks) and any(_RELATION in reason for reason in columns.unknown)
         inputs, outputs = self._states(datasets.sources), self._states(datasets.sinks)
         inputs |= {dataset: DatasetState() for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))}
         changes_rows = any(node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes)
