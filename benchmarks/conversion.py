@@ -116,7 +116,9 @@ def _cost(path: Path) -> tuple[float, float, float]:
         "_, status, usage = os.wait4(process.pid, 0)\n"
         "print(status, time.perf_counter() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)\n"
     )
-    convert = [str(Path(sys.executable).with_name("spark-datahub")), "convert", str(path), "--set", "datasets=schemas"]
+    # Of the wide mix, the column lineage is longer than the default.
+    options = ["--set", "datasets=schemas", "--set", "max_string_length=50000000"]
+    convert = [str(Path(sys.executable).with_name("spark-datahub")), "convert", str(path), *options]
     child = subprocess.run([sys.executable, "-c", program, *convert], check=True, capture_output=True, text=True)
     status, wall, used, most = map(float, child.stdout.split())
     if status:

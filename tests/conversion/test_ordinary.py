@@ -43,3 +43,17 @@ def deviations(case: str, capture: tuple[str, ...]) -> Json:
 @pytest.mark.parametrize("case", TRUTH)
 def test_only_the_known_deviations_are_left(case: str, capture: tuple[str, ...]) -> None:
     assert deviations(case, capture) == TRUTH[case].get("known", {}).get(" and ".join(capture), {})
+
+
+def test_a_job_that_fails_after_it_read_a_header_has_not_read_the_columns_of_the_text() -> None:
+    # What `spark-datahub changed` compares: select() of a renamed column fails before any other query.
+    converter, runs = Converter(settings()), {"csv_one_file_py", "csv_one_file_py.collect_limit"}
+    for kind, add in (("events", converter.add), ("log", converter.add_log_event)):
+        lines = lzma.decompress((FOLDER / f"csv_one_file.{kind}.ndjson.xz").read_bytes()).splitlines()
+        events = [json.loads(line) for line in lines]
+        first = min((event["executionId"] for event in events if "executionId" in event), default=None)
+        for event in events:
+            if event.get("executionId", first) == first and (first is not None or event["job"]["name"] in runs):
+                add(event)
+    (job,) = converter.finish(Ending(succeeded=False)).jobs
+    assert (job.lineage.inputs, job.uses and job.uses.reads) == ({}, {})

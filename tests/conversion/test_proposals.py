@@ -218,7 +218,7 @@ def test_tags_and_domains_are_sorted_ignoring_case() -> None:
 
 
 def test_tags_are_added_by_a_patch() -> None:
-    # As the Java listener has it (java-listener.md, section 8.4).
+    # As acryl-datahub's builder adds them.
     found = find(written(tags="b,a/1", use_patch=True), "globalTags")
     assert found.change_type == "PATCH"
     assert found.aspect == {
