@@ -337,9 +337,6 @@ def _result(application: Application, ending: Ending) -> RunResult | None:
     return RunResult("FAILURE", "FAIL") if killed else None
 
 
-_Properties = tuple[dict[str, str], dict[str, int]]
-
-
 def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
     """Return the job that a single event describes.
 

@@ -66,7 +66,7 @@ def with_effects(
     failed: Collection[str] = (),
     single: Collection[str] = (),
     idle: Collection[str] = (),
-    busy: Collection[str] = (),
+    busy: Collection[str] | None = None,
     framed: Collection[str] = (),
 ) -> Application:
     """Return the application without the writes that never happened; it is not checked if its own run is not known.
@@ -83,10 +83,10 @@ def with_effects(
     :param failed: ids of runs that failed according to Spark's event log.
     :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
     :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
-    :param busy: ids of runs that had a Spark job, according to Spark's event log.
+    :param busy: ids of runs that had a Spark job, according to Spark's event log; ``None`` if it was not read.
     :param framed: ids of runs that are the write of a DataFrame, according to Spark's event log.
     """
-    application = _without_listings(application)
+    application = _without_listings(application, has_log=busy is not None)
     if application.own_run is None:
         return application
     known = tuple(
@@ -96,7 +96,7 @@ def with_effects(
     runs = _with_spread_failures(known)
     refused = {run.run_id for run in _cut_off(runs, application.own_run)}
     if _sends_effects(runs):
-        refused |= {run.run_id for run in _refused(runs)}.difference(busy)
+        refused |= {run.run_id for run in _refused(runs)}.difference(busy or ())
     refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
     refused |= {run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure}
 
@@ -113,22 +113,35 @@ def with_effects(
     return replace(application, runs=tuple(map(effective, runs)))
 
 
-def _without_listings(application: Application) -> Application:
+def _without_listings(application: Application, *, has_log: bool) -> Application:
     """Return the application without the reads by which Spark only gets to know the schema of files.
 
-    From 4.0 on, Spark reads the first line of a CSV file in one query, and its columns in another one.
+    From 4.0 on, Spark reads the first line of a CSV file in one query, and its columns in another one. If Spark's next
+    job is one that no event reports, such as that of ``count()``, it read the files.
     """
     runs = [run for run in application.runs if run.is_listing]
     inferred = {frozenset(run.inputs) for run in runs if run.plan_node == "deserialize_to_object"}
     first = {frozenset(run.inputs) for run in runs if run.plan_node == "collect_limit"}
     both = inferred & first if any(run.job_property("processingEngineVersion")[:2] != "3." for run in runs) else first
     listings = {run.run_id for run in runs if run.job_type == RDD_JOB or frozenset(run.inputs) in both}
+    listings -= _followed(application.runs, listings) if listings and not has_log else set()
     if not listings:
         return application
     runs = [
         structs.replace(run, inputs={}, reported=run) if run.run_id in listings else run for run in application.runs
     ]
     return replace(application, runs=tuple(runs))
+
+
+def _followed(runs: Iterable[RunState], listings: Collection[str]) -> set[str]:
+    """Return the ids of listings whose next Spark job, apart from other listings, is one that no event reports."""
+    layers = ((run.run_id, layer) for run in runs for each in run.properties for layer in each.job)
+    run_ids = {int(layer["jobId"][:9]): run_id for run_id, layer in layers if layer.get("jobId", "").isdecimal()}
+    followed: set[int] = set()
+    for number in sorted(run_ids, reverse=True):
+        if number + 1 not in run_ids or (number + 1 in followed and run_ids[number + 1] in listings):
+            followed.add(number)
+    return {run_ids[number] for number in followed}
 
 
 def _without_logs_of_tables(run: RunState) -> RunState:
@@ -524,7 +537,12 @@ def with_folders(run: RunState) -> RunState:
         return run
     folders = ((dataset, next(filter(run.inputs.__contains__, folders_around(dataset)), None)) for dataset in outside)
     listed = {dataset: folder for dataset, folder in folders if folder is not None}
-    named = named_paths(file.name for file in listed) if len(listed) > 1 and not run.is_streaming else ()
+    by_folder: dict[DatasetId, list[DatasetId]] = {}
+    for file, folder in listed.items() if not run.is_streaming else ():
+        by_folder.setdefault(folder, []).append(file)
+    single = [file for files in by_folder.values() if len(files) == 1 for file in files]
+    lists = [files for files in (single, *by_folder.values()) if len(files) > 1]
+    named = {path for files in lists for path in named_paths(file.name for file in files)}
     own = {file: folder for file, folder in listed.items() if file.name in named}
     if own:
         inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -286,17 +286,8 @@ class Lineage(msgspec.Struct, gc=False):
         if with_gaps:
             refused = (run for run in reported if run.refused)
             gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
-            diagnostics.gaps = _first_distinct(gaps)
+            diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
         return lineage
-
-
-def _first_distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for text in texts:
-        found[text] = None
-        if len(found) == MAX_LISTED:
-            break
-    return tuple(found)
 
 
 def _refusal(run: RunState) -> str:
@@ -547,15 +538,13 @@ def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[Dataset
     bare = {dataset for run, _ in queries for dataset, state in run.inputs.items() if state.schema is None}
     if not bare:
         return set()
-    described, around = set(), set()
-    for run, read in queries:
-        for dataset in (dataset for dataset, state in read if state.schema is not None):
-            described.add(dataset)
-            folder, _, file = dataset.name.rpartition("/")
-            # A micro-batch names the files that it read of its source's folder.
-            if "." in file and not run.is_streaming:
-                around.add(dataset._replace(name=folder))
-    return (bare & around).difference(described, *(run.outputs for run, _ in queries))
+    described = [(run, dataset) for run, read in queries for dataset, state in read if state.schema is not None]
+    around = {
+        dataset._replace(name=dataset.name.rpartition("/")[0])
+        for run, dataset in described
+        if "." in dataset.name.rpartition("/")[2] and not run.is_streaming
+    }
+    return (bare & around).difference((dataset for _, dataset in described), *(run.outputs for run, _ in queries))
 
 
 def _replaces(state: DatasetState, known: tuple[int, bytes] | None) -> bool:
