@@ -225,7 +225,7 @@ def refusal(error: OSError) -> str:
     path = Path(os.path.abspath(error.filename or ""))
     for place in (*reversed(path.parents), path) if isinstance(error, PermissionError) else ():
         with suppress(OSError, KeyError):  # a user may have no name
-            if not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
+            if not os.access(place, os.R_OK | os.X_OK):
                 return (
                     f"{reason}: {place} belongs to {place.owner()} alone: share it by [spark_datahub] group_access, or "
                     "give each user an outbox_location and events_location of its own"

@@ -180,7 +180,7 @@ class TaskLineage:
     def mark_killed(self) -> None:
         """Record that Airflow kills the task now."""
         self.killed_at = time.monotonic()
-        self._services.ends = Deadline(self.killed_at + _KILL_SECONDS)
+        self._services.ends = Deadline(self.killed_at + _KILL_SECONDS + 0.5)  # the report comes last
         if self.attempt is not None:
             self.attempt.driver_output.mark_killed()
 

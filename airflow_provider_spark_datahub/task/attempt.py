@@ -300,7 +300,7 @@ class AttemptLineage:
         """Use a folder of this user among the temporary files if the events' folder is another user's alone."""
         path = self._event_file().parent
         place = next(parent for parent in (path, *path.parents) if exists(parent))
-        if os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+        if os.access(place, os.W_OK | os.X_OK):
             return
         folder = Path(tempfile.gettempdir(), f"spark-datahub-{os.geteuid()}")
         make_folder(folder, sync=False, access=PRIVATE_ACCESS)
