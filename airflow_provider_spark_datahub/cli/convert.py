@@ -130,7 +130,7 @@ def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) ->
 class _EventConversion:
     """Conversion of event files to proposals.
 
-    :ivar read: number of events that were read; :attr:`converted`: of those that were converted.
+    :ivar converted: number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
     :ivar notes: messages for the user about files without events, and about lineage that the events do not show.
     :ivar diagnostics: diagnostics of all conversions, from which the problems are made.
@@ -144,7 +144,7 @@ class _EventConversion:
         self._event_log = event_log
         self._places: dict[str, str] = {}
         self._complete = True
-        self.read = self.converted = 0
+        self.converted = 0
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.diagnostics = Diagnostics()
@@ -169,7 +169,6 @@ class _EventConversion:
         log = capture.EventLog(folder)
         converter: Converter | None = None
         for event in log:
-            self.read += 1
             # Every log begins with this event.
             if event["Event"] == "SparkListenerLogStart" and converter is not None:
                 yield from self._proposals(converter, exit_code)
@@ -210,7 +209,6 @@ class _EventConversion:
             collection = capture.CollectedEvents(source, capture.checked_text)
             report = collection.report
             for event in collection:
-                self.read += 1
                 yield event, partial("{}, line {}".format, source, report.lines)
             self._describe(report)
 

@@ -462,9 +462,6 @@ _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
 _OF_THE_CONNECTION = "belongs in the Airflow connection: "
-_KAFKA_PARTS = ("bootstrap", "mcp_topic", "producer_config", "schema_registry_config", "schema_registry_url")
-_S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
-_ONELAKE_PARTS = ("enabled", "convertUrnsToLowercase", "platformInstance", "itemIds")
 _FABRIC = "has no effect: tables of Microsoft Fabric have the names of other tables and paths"
 _ENDS_KNOWN = (
     "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
@@ -474,10 +471,10 @@ _ENDS_KNOWN = (
 _NOTES: Mapping[str, str] = {
     "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
     "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
-    **{f"kafka.{part}": "has no effect here: delivery by Kafka is a datahub-kafka connection" for part in _KAFKA_PARTS},
+    "kafka": "has no effect here: delivery by Kafka is a datahub-kafka connection",
     "legacyLineageCleanup.enabled": "not implemented: edges that old listeners wrote onto datasets stay as they are",
     "log.mcps": "has no effect: set Airflow's log level to DEBUG to log every proposal that is sent",
-    **{f"metadata.dataset.fabricOneLake.{part}": _FABRIC for part in _ONELAKE_PARTS},
+    "metadata.dataset.fabricOneLake": _FABRIC,
     "metadata.fabricNotebookFlowNames": _FABRIC,
     "metadata.include_scheme": "has no effect, as in the Java listener: names of paths have no scheme",
     "metadata.remove_partition_pattern": "has no effect, as in the Java listener: set file_partition_regexp",
@@ -491,12 +488,12 @@ _NOTES: Mapping[str, str] = {
     ),
     "rest.server": _OF_THE_CONNECTION + "its host",
     "rest.token": _OF_THE_CONNECTION + "its password",
-    **{f"s3.{part}": "has no effect here: delivery to S3 is a datahub-object-store connection" for part in _S3_PARTS},
+    "s3": "has no effect here: delivery to S3 is a datahub-object-store connection",
     "stage_metadata_coalescing": _ENDS_KNOWN,
     "streaming_heartbeat": "has no effect, as in the Java listener",
     "streaming_job": _ENDS_KNOWN,
 }
-_OPEN_ENDED = ("kafka.producer_config", "kafka.schema_registry_config")
+_OPEN_ENDED = ("kafka", "metadata.dataset.fabricOneLake", "s3")
 _PLATFORM, _CONNECTIONS = "platform.", "metadata.dataset.connections."
 # Parts of the listener's path specs and connections, which are those of PathSpec.
 _PARTS = {name: name for name in _SPEC_PARTS} | {"platformInstance": "platform_instance"}
