@@ -182,7 +182,7 @@ def plan_columns_of(
     runs: Sequence[RunState], written: Iterable[tuple[PlanDataset, WrittenColumns]]
 ) -> Callable[[], object]:
     settings, logged = LineageSettings(), LoggedApplication("app")
-    names, columns = PlanNames(logged, runs), ExecutionColumns([*written], {}, (), frozenset(), {})
+    names, columns = PlanNames(logged, runs), ExecutionColumns([*written], {}, ())
     plans = PlanRuns(logged, names, Fold(settings), settings)
     queries = QueryMerge(names, DatasetNamer(settings, {}), settings)
     plan = PlanRun([SqlExecution(0, "", "a plan", 0, 0, end_ms=0)], columns, {}, {}, plans.written(columns, {}))

@@ -56,8 +56,6 @@ _FIRST_LINES = frozenset({"collect_limit", "deserialize_to_object"})
 # Methods whose jobs these are, if Python names its method.
 _READERS = frozenset({"", "csv", "json", "load", "orc", "parquet", "xml"})
 DROP, RENAME = "DROP", "RENAME"
-REPLACES = "replaces"
-"""Our own output facet: the plan shows a full overwrite."""
 # Roots of plans that write tables of catalogues, as the names of queries spell them.
 _WRITE_NODES = frozenset(
     {
@@ -162,8 +160,7 @@ def _spark_properties(run_facets: Facets) -> JsonObject:
 def _replaces(output_facets: Facets) -> bool:
     counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
     pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
-    is_whole = all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
-    return REPLACES in output_facets.facets or is_whole
+    return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
 
 
 # The events of an application repeat the schemas of its tables.

@@ -101,8 +101,6 @@ class ColumnGraph:
     :ivar names: the names of columns.
     :ivar sources: columns of datasets that scans give.
     :ivar known: columns of datasets behind a column, from an earlier execution or computed by a database.
-    :ivar split: columns that OpenLineage derives from too many others: rows and fields of generators and structs,
-        pivots, and correlated subqueries.
     :ivar fields: the fields of each struct, as far as expressions show them.
     :ivar counted_down: columns of ``EXCEPT ALL`` that mark rows of its second query.
     :ivar scope: the columns that ids mean at the node that is read, if these are not the columns of the ids. A union
@@ -113,7 +111,6 @@ class ColumnGraph:
         self.names: dict[str, str] = {}
         self.sources: dict[str, dict[ColumnSource, None]] = {}
         self.known: dict[str, Sources] = {}
-        self.split: set[str] = set()
         self.counted_down: set[str] = set()
         self.fields: dict[str, dict[str, None]] = {}
         self.scope: dict[str, str] = {}
@@ -140,9 +137,6 @@ class ColumnGraph:
         for column, expression in aliases:
             if (self.names[column], expression) == _COUNTED_DOWN:
                 self.counted_down.add(column)
-            if SUBQUERY.search(expression) or _PIVOT in expression:
-                # OpenLineage takes the columns of the conditions for values, and not the subquery's own.
-                self.split.add(column)
             self.derive(column, self.references(expression), self.kind_of(expression))
             self._read_fields(column, expression)
 
@@ -307,7 +301,6 @@ class ColumnGraph:
             for column, expression in zip(columns, row, strict=True):
                 below = [item for item in self.references(expression) if item != column]
                 self.derive(column, below, self.kind_of(expression))
-        self.split.update(columns if rows else ())
         for column in columns if not rows else ():
             self.derive(column, self.references(generator), Derivation.TRANSFORMATION)
 
@@ -333,7 +326,6 @@ class ColumnGraph:
 
     def _derive_field(self, column: str, name: str, below: Iterable[str], kind: Derivation) -> None:
         self.fields.setdefault(column, {})[name] = None
-        self.split.add(f"{column}.{name}")
         self.derive(f"{column}.{name}", below, kind)
 
 

@@ -59,13 +59,6 @@ _HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:At
 # The columns that a database groups by; its other output columns are results of aggregate functions.
 _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
-SPLITS = re.compile(
-    r"\b(?:stack|inline|map|replicaterows|named_struct|struct|arrays_zip|pivotfirst|DeltaCDFRelation)\("
-    r"|\bscalar-subquery#\d+ \[\w|\bHosting Expression = Subquery |\) Union\n"
-)
-"""Functions whose arguments show the rows or fields of their result, subqueries, unions, pivots, and
-scans of a Delta table's changes."""
-
 WrittenColumns = dict[str, Sources]
 """The columns that are written to a dataset, and those that are read for each of them."""
 _ALL = "*"
@@ -86,11 +79,7 @@ class ExecutionColumns(NamedTuple):
 
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
-    :param merged: sinks of MERGE statements. OpenLineage may report one clause of several.
-    :param exact: columns of rows that a generator shows, which OpenLineage derives from all of its arguments; and those
-        that come from columns that the dataset lacks.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
-    :param has_union: the rows are those of several queries. OpenLineage may report the first query's column only.
     :param resolved: columns of each sink whose sources the plans show in full, with their names: none for constants.
     :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and commands.
     """
@@ -98,15 +87,8 @@ class ExecutionColumns(NamedTuple):
     written: list[tuple[PlanDataset, WrittenColumns]]
     result: WrittenColumns
     ends: tuple[str, ...]
-    merged: frozenset[PlanDataset]
-    exact: Mapping[PlanDataset, frozenset[str]]
-    has_union: bool = False
     resolved: Mapping[PlanDataset, frozenset[str]] = MappingProxyType({})
     unknown: tuple[str, ...] = ()
-
-
-NO_COLUMNS = ExecutionColumns([], {}, (), frozenset(), {})
-"""The columns of an execution whose plans are not read."""
 
 
 class PlanColumns:
@@ -149,9 +131,6 @@ class PlanColumns:
             written,
             {name: sources for name, sources in named if name and sources},
             tuple(visitor.ends or visitor.unknown),
-            frozenset(sinks.merged),
-            sinks.of_hidden if visitor.ends else sinks.exact,
-            any(node.kind == "Union" for tree in trees for node in tree.nodes.values()),
             sinks.resolved,
             # A part of the execution may name the target of the command around it.
             (*visitor.unknown, *(reason for tree in trees if not written for reason in tree.hidden_targets())),
@@ -212,7 +191,6 @@ class _Visitor:
     :param rdds: these ids by the checkpoint's RDD, once a plan has both.
     :param has_parts: the execution has inner ones, which run the queries that its plan only names.
     :ivar ends: reasons why the plans do not show where columns come from.
-    :ivar hidden: columns that a scan gives and its dataset does not have.
     :ivar unknown: leaves that hide a dataset, or may hide one, for people.
     """
 
@@ -225,7 +203,6 @@ class _Visitor:
     ) -> None:
         self.graph = ColumnGraph()
         self.ends: dict[str, None] = {}
-        self.hidden: set[str] = set()
         self.unknown: dict[str, None] = {}
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
@@ -313,7 +290,6 @@ class _Visitor:
                         self.graph.hide(column)
                 elif name in hidden:
                     # OpenLineage may take it for a column of the dataset.
-                    self.hidden.add(column)
                     self.graph.derive(column, (), Derivation.IDENTITY)
                 else:
                     self.graph.sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
@@ -457,12 +433,9 @@ class _Sinks:
         if any(CLONE in plan for plan in plans):
             sources = PlanDatasets.of(plans).sources
             self._cloned = {_ALL: {ColumnSource(source, _ALL): Derivation.IDENTITY for source in sources}}
-        self.merged: set[PlanDataset] = set()
         self.resolved: dict[PlanDataset, frozenset[str]] = {}
         self._unclear: dict[PlanDataset, set[str]] = {}
         self._executed: dict[PlanDataset, WrittenColumns] = {}
-        self.exact: dict[PlanDataset, frozenset[str]] = {}
-        self.of_hidden: dict[PlanDataset, frozenset[str]] = {}
 
     def _hidden_query(self, trees: Sequence[_VisitedTree]) -> list[str] | None:
         """Return the columns of the query of a command that does not show it in its own plan, such as Delta's INSERT.
@@ -490,24 +463,18 @@ class _Sinks:
                     [(executed, written)] = self._executed.items()
                     self.resolved[sink] = self.resolved.get(executed, frozenset())
                 else:
-                    written = self._written_to(sink, node, output, tree)
+                    written = self._written_to(sink, node, output)
                     self._executed |= {} if tree.is_logical else {sink: written}
                 yield sink, written
 
-    def _written_to(
-        self, sink: PlanDataset, node: Node, output: list[str] | None, tree: _VisitedTree
-    ) -> WrittenColumns:
+    def _written_to(self, sink: PlanDataset, node: Node, output: list[str] | None) -> WrittenColumns:
         if CLONE in node.arguments:
             # The rest are Delta's own queries.
             self._visitor.ends = {"it clones a table, whose columns the plan does not name": None}
             return self._cloned
-        if node.head == MERGE:
-            self.merged.add(sink)
         written: WrittenColumns = {}
         unclear = self._unclear.setdefault(sink, set())
-        assignments = [*self._assignments(node, output or [])]
-        self._find_exact(sink, [(name, column) for name, columns, _ in assignments for column in columns])
-        for name, columns, kind in assignments:
+        for name, columns, kind in self._assignments(node, output or []):
             sources = written.setdefault(name, {})
             for column in columns:
                 for source, derivation in self._graph.origins(column).items():
@@ -516,8 +483,6 @@ class _Sinks:
                     unclear.add(name)
         self.resolved[sink] = frozenset((written.keys() | self.resolved.get(sink, frozenset())) - unclear)
         if node.kind in _CHANGES_ROWS:
-            if any(other.kind == MERGE_ROWS for other in tree.nodes.values()):
-                self.merged.add(sink)
             for name, sources in written.items():
                 # Those of rows that stay as they are.
                 sources.pop(ColumnSource(sink, name), None)
@@ -533,16 +498,6 @@ class _Sinks:
             names = zip(self._target_names(node, output), output, strict=True)
             named = [(name, column) for name, column in names if name and name not in _HIDDEN_COLUMNS]
             yield from ((name, [column], Derivation.IDENTITY) for name, column in named)
-
-    def _find_exact(self, sink: PlanDataset, named: Sequence[tuple[str, str]]) -> None:
-        """Find the columns of a sink whose sources the plan shows better than OpenLineage."""
-        split, hidden = self._graph.split, self._visitor.hidden
-        if split or hidden:
-            paths = {name: self._graph.path(column) for name, column in named}
-            self.of_hidden[sink] = frozenset(name for name, path in paths.items() if not hidden.isdisjoint(path))
-            self.exact[sink] = self.of_hidden[sink] | {
-                name for name, path in paths.items() if not split.isdisjoint(path)
-            }
 
     def _updated(self, node: Node, columns: list[str]) -> Iterator[tuple[str, list[str], Derivation]]:
         """Yield the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""

@@ -85,7 +85,7 @@ _NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(
 _RELATION = "(LogicalRelation)"
 # Spark calls what reads a header, or infers a schema, after the reader's method. Other statements, and jobs that give
 # their work a name, hide it: then its plan shows it.
-_READERS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
+_READER_CALLS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
 _MAY_INFER = re.compile(r"(?!.* at )|(?:sql|createTable|createExternalTable) at ")
 _READS_SCHEMA = re.compile(
     r"== Physical Plan ==\n(?:CollectLimit|DeserializeToObject) \(\d+\)\n"
@@ -148,7 +148,7 @@ class PlanRun:
         """Return whether Spark reads a header, or the rows that show the schema of a file."""
         root = self.parts[0]
         by_plan = _MAY_INFER.match(root.description) and _READS_SCHEMA.match(root.plan)
-        return self.only_reads and bool(_READERS.match(root.description) or by_plan)
+        return self.only_reads and bool(_READER_CALLS.match(root.description) or by_plan)
 
     @property
     def writes(self) -> bool:

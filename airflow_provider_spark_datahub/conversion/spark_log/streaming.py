@@ -55,8 +55,6 @@ from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, Flow
 _DESCRIPTION = re.compile(r"(?P<kind>[^\[\]]+)\[(?P<inside>.*)\]", re.DOTALL)
 # KafkaV2[Subscribe[orders, payments]], KafkaV2[SubscribePattern[orders.*]], KafkaV2[Assign[orders-0, orders-1]]
 _KAFKA = re.compile(r"(?:(?P<strategy>\w+)\[)?(?P<topics>[^\[\]]*)")
-# A scan of several files, such as those of a micro-batch.
-_FILES = re.compile(r"^(?P<index>Location: \w+ ?)\[(?P<first>[^,\]]+), .*\]$", re.MULTILINE)
 _PLATFORMS = {
     **dict.fromkeys(("KafkaV2", "KafkaV1", "KafkaSource", "KafkaSourceV1"), "kafka"),
     **dict.fromkeys(("DeltaSink", "DeltaSource"), "delta-lake"),
@@ -356,7 +354,7 @@ def _ends_of_plans(query: _Query) -> tuple[str, ...]:
     """Return why the plans of the query's first micro-batch do not show where columns come from."""
     for parts in query.logged.root_executions():
         if parts[0].query_run_id == query.streaming.run_id and any(part.plan for part in parts):
-            return PlanColumns().of([_with_sources(part.plan, query) for part in parts]).ends
+            return PlanColumns().of(query.logged.plans_of(parts)).ends
     return ()
 
 
@@ -398,24 +396,12 @@ def _runs_of_plans(query: _Query) -> Iterator[RunState]:
             continue
         edges = [
             ColumnEdge((column,), upstreams, PARSED_PLAN)
-            for column, sources in plans.of([_with_sources(part.plan, query) for part in parts]).result.items()
+            for column, sources in plans.of(query.logged.plans_of(parts)).result.items()
             if column not in known and (upstreams := tuple(_column_ids(sources, query.logged.default_fs)))
         ]
         if edges:
             outputs = {sinks[0]: DatasetState(columns=DatasetColumns.of(edges, ""))}
             yield RunState(run_id, 0, query.streaming.name, flow, outputs=outputs, is_logged=True)
-
-
-def _with_sources(plan: str, query: _Query) -> str:
-    """Return the plan of a micro-batch with the folder of a source in place of the files that the batch read in it."""
-    sources, _ = query.datasets
-
-    def folder(files: re.Match[str]) -> str:
-        first = location_of(files["first"], query.logged.default_fs)
-        around = next((source.name for source in sources if _lies_in(first, source)), "")
-        return f"{files['index']}[{files['first'].partition(around)[0]}{around}]" if around else files[0]
-
-    return _FILES.sub(folder, plan)
 
 
 def _column_ids(sources: Iterable[ColumnSource], default_fs: str) -> Iterator[ColumnId]:
