@@ -462,6 +462,8 @@ _STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
 _OF_THE_CONNECTION = "belongs in the Airflow connection: "
+# Path specs may be meant by any other part.
+_S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
 _FABRIC = "has no effect: tables of Microsoft Fabric have the names of other tables and paths"
 _ENDS_KNOWN = (
     "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
@@ -488,12 +490,12 @@ _NOTES: Mapping[str, str] = {
     ),
     "rest.server": _OF_THE_CONNECTION + "its host",
     "rest.token": _OF_THE_CONNECTION + "its password",
-    "s3": "has no effect here: delivery to S3 is a datahub-object-store connection",
+    **{f"s3.{part}": "has no effect here: delivery to S3 is a datahub-object-store connection" for part in _S3_PARTS},
     "stage_metadata_coalescing": _ENDS_KNOWN,
     "streaming_heartbeat": "has no effect, as in the Java listener",
     "streaming_job": _ENDS_KNOWN,
 }
-_OPEN_ENDED = ("kafka", "metadata.dataset.fabricOneLake", "s3")
+_OPEN_ENDED = ("kafka", "metadata.dataset.fabricOneLake")
 _PLATFORM, _CONNECTIONS = "platform.", "metadata.dataset.connections."
 # Parts of the listener's path specs and connections, which are those of PathSpec.
 _PARTS = {name: name for name in _SPEC_PARTS} | {"platformInstance": "platform_instance"}
