@@ -440,11 +440,6 @@ def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
     return [*folders, *(path for path, folder in named.items() if folder not in folders)]
 
 
-def is_parent_folder(folder: str, path: str) -> bool:
-    """Return whether the path lies below the folder."""
-    return path.startswith(folder.rstrip("/") + "/")
-
-
 def parent_folders(path: str) -> Iterator[str]:
     """Yield the folders around a path, the innermost first, without a slash at their ends."""
     end = path.rfind("/")

@@ -407,8 +407,7 @@ def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tupl
     )
 
 
-PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
-"""Name of a folder of a partition."""
+_PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
 PART_FILE = re.compile(r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL)
 """Name of a file that Spark, Hive or Arrow writes: part-00000-<UUID>-c000.snappy.parquet, 000000_0, part-0.parquet."""
 
@@ -422,11 +421,11 @@ def dataset_id(namespace: str, name: str) -> DatasetId:
     path = name.rstrip("/") or name
     folder, _, file = path.rpartition("/")
     if PART_FILE.fullmatch(file):
-        path = without_partition_folders(folder, PARTITION_FOLDER) or path
+        path = without_partition_folders(folder) or path
     return DatasetId(redact_name(namespace), redact_name(path))
 
 
-def without_partition_folders(path: str, partition: re.Pattern[str]) -> str:
+def without_partition_folders(path: str, partition: re.Pattern[str] = _PARTITION_FOLDER) -> str:
     """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
 
     :param partition: matches the name of one folder.

@@ -14,7 +14,6 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetName,
     DatasetNamer,
     Symlinks,
-    is_parent_folder,
     table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.events import Facets, dataset_id
@@ -202,14 +201,6 @@ def test_the_partition_pattern_cuts_the_end(path: str, name: str) -> None:
 
 def test_a_pattern_without_marker_matches_nothing() -> None:
     assert named_uri("s3://b/a/c", [PathSpec("s3", ("s3://b/a",))]).name == "b/a/c"
-
-
-@pytest.mark.parametrize(
-    ("folder", "path", "expected"),
-    [("/a", "/a/b", True), ("/a/", "/a/b/c", True), ("/a", "/ab", False), ("/a", "/a", False), ("/", "/a", True)],
-)
-def test_parent_folders_are_recognised(folder: str, path: str, expected: bool) -> None:
-    assert is_parent_folder(folder, path) == expected
 
 
 # -- Selectors that Iceberg puts behind a table's name: branches, tags, snapshots, metadata tables

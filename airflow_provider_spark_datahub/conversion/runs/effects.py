@@ -28,13 +28,19 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 )
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
-    PARTITION_FOLDER,
     RDD_JOB,
     DatasetId,
     without_partition_folders,
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
-from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RENAME, Application, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    DROP,
+    NOT_WRITTEN,
+    RENAME,
+    Application,
+    DatasetState,
+    RunState,
+)
 
 _Named = Callable[[DatasetId], DatasetId]
 
@@ -432,6 +438,37 @@ def renamed(run: RunState, named: _Named) -> RunState:
     return structs.replace(run, inputs=inputs, outputs=outputs, sources=sources)
 
 
+# -- outputs of statements
+
+_INSERTED = re.compile(r"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?([\w.`]+)", re.IGNORECASE)
+
+
+def with_multi_inserts(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
+    """Return the runs with the tables that ``FROM … INSERT … INSERT`` writes, as OpenLineage would name them.
+
+    Spark runs it as a union of commands, and OpenLineage only reports what that reads.
+    """
+    silent = {run.run_id: _INSERTED.findall(run.sql) for run in runs if run.plan_node == "union" and not run.outputs}
+    if not any(len(tables) > 1 for tables in silent.values()):
+        return runs
+    known = {dataset for run in runs for dataset in (*run.inputs, *run.outputs)}
+    names = {name: dataset for dataset in known if not isinstance(name := namer.name_or_reason(dataset), str)}
+    tables = {name.name.lower(): dataset for name, dataset in names.items() if "/" not in name.name}
+    platforms = [*{name.platform for name in names if "/" not in name.name}]
+
+    def dataset_of(table: str) -> DatasetId | None:
+        # A table that no event names is in the catalogue of the others.
+        is_clear = len(platforms) == table.count(".") == 1
+        return tables.get(table) or (DatasetId(platforms[0], table) if is_clear else None)
+
+    def whole(run: RunState) -> RunState:
+        written = [name.replace("`", "").lower() for name in silent.get(run.run_id, ())]
+        outputs = {dataset: DatasetState() for name in written if (dataset := dataset_of(name))}
+        return structs.replace(run, outputs=outputs) if len(written) > 1 else run
+
+    return tuple(map(whole, runs))
+
+
 # -- columns
 
 
@@ -482,7 +519,7 @@ def _with_streamed_folders(application: Application) -> Application:
 def _folder_of_file(dataset: DatasetId) -> DatasetId:
     """Return the folder of a data file, above the folders of its partition; else the dataset itself."""
     folder, _, name = dataset.name.rpartition("/")
-    folder = without_partition_folders(folder, PARTITION_FOLDER)
+    folder = without_partition_folders(folder)
     return dataset._replace(name=folder) if folder and DATA_FILE.fullmatch(name) else dataset
 
 

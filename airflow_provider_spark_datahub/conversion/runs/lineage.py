@@ -48,6 +48,7 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
     under_last_names,
     with_folders,
     with_known_columns,
+    with_multi_inserts,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
     EVENT,
@@ -260,7 +261,7 @@ class Lineage(msgspec.Struct, gc=False):
         :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
         :param has_log: Spark's event log was read, too.
         """
-        runs = reported
+        runs = reported = with_multi_inserts(reported, namer)
         if settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)

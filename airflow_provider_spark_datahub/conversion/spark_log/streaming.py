@@ -22,7 +22,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
 )
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, folders_around, is_parent_folder
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
@@ -254,7 +254,7 @@ def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId], around: set
 
 
 def _lies_in(dataset: DatasetId, folder: DatasetId) -> bool:
-    return dataset.namespace == folder.namespace and is_parent_folder(folder.name, dataset.name)
+    return folder in folders_around(dataset)
 
 
 # -- a query's job
