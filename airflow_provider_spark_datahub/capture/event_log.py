@@ -407,6 +407,7 @@ def _reduced(line: bytes) -> dict[str, Any]:
         "scanLocations": [*dict.fromkeys(filter(None, map(_several_paths, nodes)))],
         "countedNodes": [counted for node in nodes if (counted := _counted(node))["metrics"]],
         "rddPaths": _rdd_paths(event.get("Stage Infos")),
+        "subqueryScans": _scans_of_subqueries(nodes),
     }
     return kept | {name: value for name, value in found.items() if value}
 
@@ -419,6 +420,13 @@ def _plan_nodes(plan: object) -> Iterator[dict[str, Any]]:
             yield node
             children = node.get("children")
             waiting += children if isinstance(children, list) else ()
+
+
+def _scans_of_subqueries(nodes: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the names and locations of the scans in subqueries: a plan's text lacks those of a cached query."""
+    below = (node for one in nodes if one.get("nodeName") == "Subquery" for node in _plan_nodes(one))
+    names = ((str(node.get("nodeName")), _location(node)) for node in below)
+    return [[*scan] for scan in dict.fromkeys(names) if "Scan " in scan[0]]
 
 
 def _location(node: Mapping[str, Any]) -> str:

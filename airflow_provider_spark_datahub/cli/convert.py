@@ -74,8 +74,7 @@ def convert(
     event_log: Annotated[
         Path | None,
         typer.Option(
-            exists=True,
-            help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage.",
+            help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage."
         ),
     ] = None,
     as_json: Annotated[

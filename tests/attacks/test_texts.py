@@ -145,6 +145,11 @@ LONG_PLANS = {
     "changes of changes": "_change_type Scan DeltaCDFRelation(" * 12_000,
     "a line of dashes": "-" * 400_000,
     "a name with spaces in it": f"\n\n\n(2) Filter{' ' * 400_000}x\n",
+    "numbers of nodes": "(1) " * 100_000,
+    "a node of nodes": "\n(2) " + "(1) " * 100_000 + "\n",
+    "an option without an end": "\n\n(2) InsertIntoHadoopFsRelationCommand\nArguments: file:/o, " + "a" * 400_000,
+    "options of options": "\n\n(2) Execute SaveIntoDataSourceCommand\nArguments: " + ".delta.a" * 50_000,
+    "scans of caches": "\n\n(2) InMemoryRelation\n" + "FileScan a[" * 40_000 + "]",
     "partitions of partitions": "Location: InMemoryFileIndex [file:/t" + "/a=b" * 100_000 + "/c]",
 }
 

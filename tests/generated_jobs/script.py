@@ -119,9 +119,8 @@ class Script:
         """Note that a frame is executed. :param names: the columns that are written, by those of the frame."""
         wanted = {name: name for name in frame.columns} if names is None else names
         read, either = frame.read_by(wanted)
-        own = frozenset() if output else read & self.outputs  # the driver only takes rows that the job wrote itself
-        self.inputs |= read - own
-        self.either_inputs |= either | own
+        self.inputs |= read
+        self.either_inputs |= either
         if output:
             self.outputs.add(output)
             for name, target in wanted.items():

@@ -412,7 +412,8 @@ class SparkLog:
         query_run_id = matched[1].lower() if matched else ""
         modes = (as_object(event.get("modifiedConfigs")), self._application.properties)
         mode = next((as_text(settings[_OVERWRITES]) for settings in modes if _OVERWRITES in settings), "")
-        plan = _with_whole_lists(as_text(event.get("physicalPlanDescription")), event.get("scanLocations"))
+        plan = _with_scans(as_text(event.get("physicalPlanDescription")), event.get("subqueryScans"))
+        plan = _with_whole_lists(plan, event.get("scanLocations"))
         self._application.executions[number] = SqlExecution(
             number,
             "" if matched else redact_text(description),
@@ -510,6 +511,20 @@ def _with_whole_lists(plan: str, locations: object) -> str:
             whole[short] = short if short in whole else f"{begin}{', '.join(paths)}]"
     for short, full in whole.items():
         plan = plan.replace(short, full)
+    return plan
+
+
+def _with_scans(plan: str, scans: object) -> str:
+    """Return a plan with nodes for the scans of subqueries that its text lacks: those of cached queries.
+
+    :param scans: names and locations of scans.
+    """
+    for number, scan in enumerate(scans if isinstance(scans, list) else (), 1_000_000):
+        name, location = map(as_text, scan) if isinstance(scan, list) and len(scan) == 2 else ("", "")
+        index, _, paths = location.partition("[")
+        place = f"Location: {index.partition('(')[0]} [{paths}"
+        if name and place not in plan:
+            plan += f"\n({number}) {name}\n{place}\n\n"
     return plan
 
 

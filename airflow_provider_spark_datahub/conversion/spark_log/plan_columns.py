@@ -29,6 +29,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     LOGICAL,
     MERGE,
     MERGE_ROWS,
+    REUSED,
     Node,
     Plan,
     PlanDataset,
@@ -230,6 +231,9 @@ class _Visitor:
                 outputs[node.children[0]] = self.graph.ids_of(node.listed("Input")) or outputs.get(node.children[0])
             outputs[number] = self._visit_node(node, [outputs.get(child) for child in node.children])
             scopes[number] = self.graph.scope
+        for number, node in tree.nodes.items():
+            if (reused := REUSED.match(node.head)) is not None:
+                self.graph.align(outputs[number], [outputs.get(int(reused["number"]))])
         # Other trees name the columns that this one gives.
         self._scope |= self.graph.scope
         self.graph.scope = self._scope
@@ -369,7 +373,7 @@ class _Visitor:
         for expressions in node.rows() if output else ():
             of_columns = expressions[-len(output or ()) :]
             for column, expression in zip(output or (), of_columns, strict=False):
-                self.graph.derive_from(column, expression, self.graph.kind_of(expression))
+                self.graph.derive(column, self.graph.references(expression), self.graph.kind_of(expression))
                 if len(of_columns) != len(output or ()):
                     self.graph.hide(column)
         return output

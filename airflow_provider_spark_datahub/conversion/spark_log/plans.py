@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLU
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
 # A node: "(1) Scan csv", then its lines. An empty line ends it.
-_NODE = re.compile(r"\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)")
+_NODE = re.compile(r"^\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)", re.MULTILINE)
 _CODEGEN = re.compile(r"\[codegen id : \d+\]\s*$")
 MERGE_ROWS = "MergeRows"
 """The node that makes the rows of a MERGE into a table of another format than Delta's."""
@@ -37,7 +37,7 @@ _LISTED = re.compile(
 ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 # The id behind the comma is that of the subquery's plan.
 _PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
-_RELATION = re.compile(r"\bRelation \[(?P<columns>[^\]]*)\] \w+")
+_RELATION = re.compile(r"\bRelation \[(?P<columns>[^\[\]]*)\] \w")
 _KEEP = "keep("
 _OPEN, _CLOSE = "([{", ")]}"
 _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
@@ -49,7 +49,8 @@ _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULT
 _TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")
 # The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
-    r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\]]*\].*? Location: (?P<index>\w+)\(\d+ paths\)\[(?P<paths>[^\]]*)\], "
+    r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\[\]]*\](?:(?!FileScan ).)*?"
+    r" Location: \w+\(\d+ paths\)\[(?P<paths>[^\[\]]*)\], "
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
 _TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
@@ -63,12 +64,12 @@ _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
 _BETWEEN_PATHS = re.compile(r", (?=[A-Za-z][A-Za-z0-9+.-]{0,20}:/|\.\.\.)")
 # Reads of Delta's transaction log are not reads of data.
 _DELTA_LOG = "/_delta_log"
-_TABLE_STATE = re.compile(r"Delta Table State .* - (?P<path>\S+)/_delta_log")
+_TABLE_STATE = re.compile(r"Delta Table State [^/\n]{1,40} - (?P<path>\S+)/_delta_log")
 
 _QUOTED = r"(?P<table>`[^`]+`(?:\.`[^`]+`){1,2})"
 _PATH = r"(?P<path>[A-Za-z][A-Za-z0-9+.-]*:/[^,\]]*)"
 _PLAIN_PATH = r"(?P<path>(?:[A-Za-z][A-Za-z0-9+.-]*:)?/[^,`\]]*)"
-_DELTA_TABLE = rf"\bDeltaTableV2\([^,]*,{_PLAIN_PATH}"
+_DELTA_TABLE = rf"\bDeltaTableV2\([^,(]*,{_PLAIN_PATH}"
 KAFKA = "kafka"
 """Platform of topics: their names do not depend on the brokers."""
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
@@ -83,19 +84,25 @@ MERGE = "MergeIntoCommand"
 CLONE = "CloneTableCommand"
 """Delta's clone of a table, in the arguments of a node."""
 # How the arguments of each writing node name its target; the first match counts.
-_SINKS = {
-    "InsertIntoHadoopFsRelationCommand": (rf"{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}", _PATH),
+_TARGETS = {
+    "InsertIntoHadoopFsRelationCommand": (
+        rf"\A{_PATH}, .*, (?:Append|Overwrite|ErrorIfExists|Ignore), {_QUOTED}",
+        rf"\A{_PATH}",
+    ),
     **dict.fromkeys(
-        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,)]+)[,)]",)
+        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,()]+)[,)]",)
     ),
     "CreateDataSourceTableAsSelectCommand": (_QUOTED,),
     "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
     "InsertIntoHiveTable": (_QUOTED,),
     "SaveAsV1TableCommand": (_QUOTED,),
-    "SaveIntoDataSourceCommand": (
-        r"\S*\.delta\.\S+, \[(?:[^\]]*, )?path=(?P<path>[^,\]]+)",
-        r"\S*\.KafkaSourceProvider@\S+, \[(?:[^\]]*, )?topic=(?P<topic>[^,\]]+)",
-        r"\S*\.JdbcRelationProvider@\S+, \[(?:[^\]]*, )?dbtable=(?P<relation>[^,\]]+)",
+    "SaveIntoDataSourceCommand": tuple(
+        rf"\A(?=[^\s,]*\.{provider})[^\s,]*, \[(?:[^\]]*, )?{option}=(?P<{kind}>[^,\]]+)"
+        for provider, option, kind in (
+            (r"delta\.", "path", "path"),
+            ("KafkaSourceProvider@", "topic", "topic"),
+            ("JdbcRelationProvider@", "dbtable", "relation"),
+        )
     ),
     "MergeIntoCommand": (rf"{_QUOTED}, Delta\[version=\d+, {_PATH}\]", rf"Delta\[version=\d+, {_PATH}\]"),
     "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
@@ -107,8 +114,8 @@ _SINKS = {
     **dict.fromkeys(
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
         (
-            r"(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
-            rf"[\w.$]+\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
+            r"(?<![\w.$])(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
+            rf"\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
         ),
     ),
     **dict.fromkeys(
@@ -122,9 +129,11 @@ _SINKS = {
     "LoadDataCommand": (_QUOTED,),
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
+_SINKS = {kind: tuple(map(re.compile, patterns)) for kind, patterns in _TARGETS.items()}
 _COMMAND = re.compile(r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b")
 CONSTANT = frozenset({"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"})
 # Leaves without rows that are stored, and those whose rows are another node's.
+REUSED = re.compile(r"Reused\w+ \[Reuses operator id: (?P<number>\d+)\]")
 _NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
     *("ReusedExchange", "ReusedSubquery", "SubqueryAdaptiveBroadcast", "CTERelationRef", "UnionLoopRef"),
     *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
@@ -137,7 +146,7 @@ _OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\
 _JDBC = "JDBCRelation("
 _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
-_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>\S+)/_delta_log,")
+_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>[^\s(]+)/_delta_log,")
 _CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
 _LOADED = re.compile(r".*`, (?P<path>[^,]+), (?P<local>true|false), (?:true|false)(?:, .*)?")
 # A path that LOAD DATA finds in the folder in which the driver was started.
@@ -274,7 +283,7 @@ class Node:
         # A table of Spark's catalogue is described in lines of their own.
         arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
         patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
-        found = next((found for pattern in patterns if (found := re.search(pattern, arguments))), None)
+        found = next((found for pattern in patterns if (found := pattern.search(arguments))), None)
         named = {name: value or "" for name, value in found.groupdict().items()} if found is not None else {}
         path, table, catalog = named.get("path", ""), named.get("table", ""), named.get("catalog", "")
         if named.get("database"):
@@ -322,7 +331,12 @@ class Node:
         named = (*self.sinks(), *filter(None, [self.relation()]))
         if relations := [dataset.relation for dataset in named if dataset.relation]:
             yield f"the address of the database is hidden (JDBCRelation({relations[0]}))"
-        elif self.children or self.head in _NO_DATASET or _READS_DELTA_LOG.search(f"{self.head}\n{self.body}"):
+        elif (
+            self.children
+            or self.head in _NO_DATASET
+            or REUSED.match(self.head)
+            or _READS_DELTA_LOG.search(f"{self.head}\n{self.body}")
+        ):
             return
         elif any(self.sources()):
             yield from self.unclear_paths() if not any(source.table for source in self.sources()) else ()
