@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,3 +139,18 @@ def test_the_table_of_versions_is_that_of_the_results() -> None:
     assert table == matrix["table"](results).strip(), "run `python scripts/matrix.py --table`"
     nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())
     assert nightly["jobs"]["matrix"]["strategy"]["matrix"]["row"] == [row.name for row in matrix["ROWS"]]
+
+
+def test_debug_lines_appear_as_the_docs_say() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    (name, value), *_ = re.findall(r"^export (AIRFLOW\w+)=(.+)$", page, re.MULTILINE)
+    program = """if True:
+        import logging, sys
+        from airflow.sdk.log import configure_logging
+        configure_logging(output=sys.stdout.buffer, json_output=True, sending_to_supervisor=True)  # as a task does
+        logging.getLogger("airflow_provider_spark_datahub.task.attempt").debug("a step")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, name: value}, capture_output=True, check=True
+    )
+    assert b"a step" in done.stdout

@@ -27,8 +27,9 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, Deadline, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.foundation.files import described, exists, is_folder
-from airflow_provider_spark_datahub.foundation.text import counted, printable
-from airflow_provider_spark_datahub.task import LineageOptions, OptionError, unawaited_events
+from airflow_provider_spark_datahub.foundation.text import counted, nearest, printable
+from airflow_provider_spark_datahub.plugins.policy import DROP_INS
+from airflow_provider_spark_datahub.task import LineageOptions, OptionError, may_run, unawaited_events
 from airflow_provider_spark_datahub.visualization import format_duration
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
@@ -36,15 +37,8 @@ _OLDEST_SPARK, _NEWEST_SPARK = (3, 5), (4, 3)
 _OLDEST_OPENLINEAGE = (1, 37)
 """The versions that docs/compatibility.md names."""
 
-_SHOWN = frozenset(
-    {
-        "acryl-datahub",
-        "apache-airflow",
-        "apache-airflow-providers-apache-spark",
-        "apache-airflow-providers-openlineage",
-        "openlineage-python",
-    }
-)
+_SHOWN = ("acryl-datahub", "apache-airflow", "openlineage-python")
+"""Beginnings of the names of packages whose versions are shown."""
 _PLUGIN = "spark_datahub"
 _PROBE = "doctor-probe"
 _OUTBOX_SECONDS = 60.0
@@ -106,7 +100,7 @@ class _HealthChecks:
                     yield _bad("version", f"{wanted} is not installed", f"pip install '{wanted}'")
                 continue
             if requirement.specifier.contains(version, prereleases=True):
-                versions |= {requirement.name: version} if requirement.name in _SHOWN else {}
+                versions |= {requirement.name: version} if requirement.name.startswith(_SHOWN) else {}
             else:
                 words = f"{requirement.name} {version} is installed, {wanted} is needed"
                 yield _bad("version", words, f"pip install '{wanted}'")
@@ -138,6 +132,10 @@ class _HealthChecks:
             return None, [_bad("configuration", str(error), _CORRECT)]
         results = [_bad("configuration", problem, _CORRECT) for problem in options.problems]
         results += [_warning("configuration", note) for note in options.notes]
+        for name in map(str.strip, (hooks.configuration().read("auto") or "").split(",")):
+            close = None if any(operator in name for operator in DROP_INS) else nearest(name, DROP_INS, cutoff=0.8)
+            if close:
+                results.append(_warning("configuration", f"[spark_datahub] auto names {name!r}", f"set it to {close}"))
         if not enabled:
             words = "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
             results.append(_warning("configuration", words))
@@ -217,10 +215,10 @@ class _HealthChecks:
                 yield from _class_archives(archives, submission, installation, jar)
 
     def _start(self) -> CheckResult | None:
-        """Return why ``spark-submit`` does not start; ``None`` if it does, or is not there at all."""
+        """Return why ``spark-submit`` does not start; ``None`` if it does, or is not on the ``PATH`` at all."""
         binary = shutil.which(self.spark_binary)
         if binary is None:
-            return None
+            return _bad("Spark", f"There is no {self.spark_binary}") if os.sep in self.spark_binary else None
         try:
             answer = subprocess.run([binary, "--version"], capture_output=True, timeout=self.seconds, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -242,10 +240,8 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
         yield _bad("outbox", f"It is nearly full: {full}", advice)
     else:
         yield _good("outbox", f"It contains {full}")
-    waiting = len(outbox.names())
-    oldest = max((entry.age for entry in outbox.entries()), default=0.0) if waiting else 0.0
-    if waiting:
-        words = f"{counted(waiting, 'entry')} pending, the oldest for {format_duration(round(oldest * 1000))}"
+    if ages := [entry.age for entry in outbox.entries() if not may_run(entry.manifest)]:
+        words = f"{counted(len(ages), 'entry')} pending, the oldest for {format_duration(round(max(ages) * 1000))}"
         yield _warning("outbox", words, "run spark-datahub emit: it delivers them, or says why it cannot")
     else:
         yield _good("outbox", "nothing is pending")

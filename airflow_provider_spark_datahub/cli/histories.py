@@ -138,8 +138,8 @@ def _clears(outcome: Impact) -> Iterator[str]:
         if logical_ms is None:
             yield f"# {dag_id} {run_id} has no logical date: clear {task_id} in Airflow's UI"
             continue
-        # Logical dates have microseconds.
-        start, end = (datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat() for more in (0, 1))
+        # Airflow's dates have microseconds, and were rounded.
+        start, end = (datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat() for more in (-0.5, 0.5))
         yield f"airflow tasks clear {shlex.quote(dag_id)} -t {shlex.quote(task_id)} -s {start} -e {end}"
 
 

@@ -236,8 +236,6 @@ def _entry_filter(
 
 def _may_run(entry: Entry, hours: float | None) -> bool:
     """Return whether the entry's attempt may still run: no sign shows its end, and it is not older than this."""
-    if entry.manifest.state != "unfinished":
-        return False
     return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -26,14 +26,12 @@ class LostExecution:
     """A SQL execution that OpenLineage did not report.
 
     :param id: as in Spark's UI; so is :attr:`description`, the call site or the user's own text.
-    :param reason: an explanation for people.
-    :param plans: its physical plan and those of its parts.
+    :param reason: what its plan shows, for people.
     """
 
     id: int
     description: str
     reason: str
-    plans: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 class RejectedEdge(msgspec.Struct, frozen=True):
@@ -123,12 +121,15 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         ]
 
     def unseen(self) -> list[str]:
-        """Return one sentence for each query whose lineage the events do not show, or only in part."""
-        lost = (
-            f"no lineage of SQL execution {each.id} ({each.description}): {each.reason}"
-            for each in self.lost_executions
+        """Return sentences about queries whose lineage the events do not show, or only in part."""
+        lost: dict[str, list[str]] = {}
+        for each in self.lost_executions:
+            lost.setdefault(each.reason, []).append(f"{each.id} {each.description}")
+        sentences = (
+            f"{counted(len(names), 'SQL execution')} without an event ({', '.join(names[:MAX_LISTED])}): {reason}"
+            for reason, names in lost.items()
         )
-        return [*lost, *self.unreported_messages(), *self.column_gaps]
+        return [*sentences, *self.unreported_messages(), *self.column_gaps]
 
     def messages(self) -> list[str]:
         """Return all of these sentences, as reports have them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import random
 import socket
@@ -25,8 +24,6 @@ from airflow_provider_spark_datahub.foundation.text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-
-log = logging.getLogger(__name__)
 
 _LONGEST_TEXT = 500  # characters of an answer that are repeated in a log line
 
@@ -185,6 +182,9 @@ class OutageNotes:
     LARGEST = 4096
     """Bytes."""
 
+    FOLDER = ".outages"
+    """In the outbox, or in the events' folder if the outbox is not on a disk."""
+
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
@@ -235,10 +235,7 @@ class OutageNotes:
         return None
 
     def _write(self, path: Path, note: _OutageNote) -> None:
-        try:
-            write_durably(path, [msgspec.json.encode(note)], sync=False, access=PRIVATE_ACCESS)
-        except OSError as error:
-            log.debug("Could not note an outage in %s: %s", path, error)
+        write_durably(path, [msgspec.json.encode(note)], sync=False, access=PRIVATE_ACCESS)
 
 
 class _OutageNote(msgspec.Struct, frozen=True):

@@ -69,9 +69,9 @@ def read_boolean(value: object) -> bool | None:
     return _BOOLEANS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def _is_steering(character: str) -> bool:

@@ -151,10 +151,9 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
             f"AIRFLOW_CONN_{connection_id.upper()} on a host without access to Airflow's database"
         )
     except (AirflowException, delivery.SinkSettingsError) as error:
-        reason = (
-            f"{str(error).rstrip('.')}; edit it in Airflow's UI, or run airflow connections delete {connection_id} "
-            "and add it again"
-        )
+        reason = str(error).rstrip(".")
+        if "pip install" not in reason:
+            reason += f"; edit it in Airflow's UI, or run airflow connections delete {connection_id} and add it again"
     return None, f"connection {connection_id!r} cannot be used: {reason}"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPERATORS = "airflow_provider_spark_datahub.operators"
-_DROP_INS = {
+DROP_INS = {
     "SparkSubmitOperator": ("spark_submit", "SparkSubmitDatahubOperator"),
     "SparkJDBCOperator": ("spark_commands", "SparkJDBCDatahubOperator"),
     "SparkSqlOperator": ("spark_commands", "SparkSqlDatahubOperator"),
@@ -69,7 +69,7 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
     decorator = getattr(operator, "custom_operator_name", None)  # @task.pyspark
     if wanted.isdisjoint([*names, *paths, decorator]) or "SparkLineageOperator" in names:
         return None
-    module, name = next((_DROP_INS[name] for name in names if name in _DROP_INS), _ANY_OTHER)
+    module, name = next((DROP_INS[name] for name in names if name in DROP_INS), _ANY_OTHER)
     drop_in = getattr(import_module(f"{_OPERATORS}.{module}"), name)
     attributes: dict[str, Any] = {
         "__module__": operator.__module__,

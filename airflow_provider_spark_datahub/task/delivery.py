@@ -48,8 +48,7 @@ _LOGGED_CHARS = 10_000
 """Characters of a proposal that are logged; the schema of a wide table would fill the task's log."""
 _REPORTED_REASONS = 3
 """Different reasons of rejections that a report repeats. All are in the outbox's quarantine."""
-_OUTAGES = ".outages"
-"""Folder of the host's notes on outages: in the outbox, or in the events' folder if the outbox is not on a disk."""
+_REQUEUE = "when the cause is mended, spark-datahub requeue makes them pending again"
 _BEGIN_SECONDS = 8.0
 """Time for the outbox before the submit, to record this attempt. If it hangs, half of it is waited for."""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
@@ -303,7 +302,7 @@ class TaskDelivery:
     @cached_property
     def _outages(self) -> OutageNotes:
         location, events = self._options.outbox_location, self._options.events_location
-        return OutageNotes((events if "://" in location else Path(location)) / _OUTAGES)
+        return OutageNotes((events if "://" in location else Path(location)) / OutageNotes.FOLDER)
 
     @cached_property
     def _outbox(self) -> Outbox:
@@ -441,4 +440,4 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
     more = len(reasons) - len(described)
     rejected = counted(len(rejections), "proposal was", "proposals were")
     others = f"; {counted(more, 'other reason')}" if more else ""
-    return f"{rejected} rejected, and kept in the outbox's quarantine: {'; '.join(described)}{others}"
+    return f"{rejected} rejected, and kept in the outbox's quarantine: {'; '.join(described)}{others}; {_REQUEUE}"

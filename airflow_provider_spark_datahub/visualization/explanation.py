@@ -248,10 +248,10 @@ class _Chains:
             sources = []
             for source, evidence in job.inputs.items():
                 reads = _runs(evidence)
-                if not reads & all_writes or not writes:
-                    sources.append(self.link(Column(source, ""), loose=True))
-                elif reads & writes:
-                    sources.append(self.link(Column(source, "")))
+                is_named = bool(reads and writes)
+                loose = is_named and reads.isdisjoint(all_writes)
+                if loose or not is_named or reads & writes:
+                    sources.append(self.link(Column(source, ""), loose=loose))
             yield _Step(job.urn, job.outputs[urn], tuple(sources))
 
     def _column_steps(self, column: Column) -> Iterator[_Step]:

@@ -13,12 +13,15 @@ import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
 from airflow_provider_spark_datahub.cli.doctor import _PROBE_PROPOSAL, _HealthChecks
+from airflow_provider_spark_datahub.conversion import LineageSettings
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
+from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import run
-from tests.delivery.outboxes import put
+from tests.delivery.outboxes import key, put
 from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
@@ -162,6 +165,10 @@ def test_an_outbox_without_trouble(tmp_path: Path) -> None:
 def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     put(Outbox(storage))
+    redo = UnfinishedAttempt.begun(
+        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), SubmittedJob(LineageSettings(), tmp_path / "none")
+    )
+    Outbox(storage).begin(key(task_id="runs"), connection_id="datahub", events=None, redo=redo.to_obj())
     storage.write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"{}"])
     storage.write(f"{Folder.CORRUPT}/a/b.jsonl", [b"{}"])
     storage.write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"torn"])
@@ -189,6 +196,12 @@ NEEDS_JAVA = '#!/bin/sh\n[ "$JAVA_HOME" ] || { echo JAVA_HOME is not set >&2; ex
         ({f"{OURS}OPENLINEAGE_JAR": "{tmp}/none.jar"}, "set [spark_datahub] openlineage_jar to a jar that fits", {}),
         ({f"{OURS}OUTBOX_MAX_BYTES": "1000"}, "raise [spark_datahub] outbox_max_bytes", {}),
         ({"JAVA_HOME": None}, "install Java 17, and set JAVA_HOME to it", {"JAVA_HOME": "{tmp}/jdk"}),
+        (
+            {f"{OURS}AUTO": "SparkSubmitOperater"},
+            "set it to SparkSubmitOperator",
+            {f"{OURS}AUTO": "BashOperator"},
+        ),
+        ({"AIRFLOW_CONN_LINEAGE": "datahub-file://lineage"}, "give the connection an absolute path", {}),
         ({"PATH": "/usr/bin:/bin", "SPARK_HOME": None}, "set SPARK_HOME", {}),
     ],
 )
@@ -226,6 +239,12 @@ def test_event_files_that_no_entry_awaits_are_named(sink: Path) -> None:
     assert "→ read them with spark-datahub convert, then remove them" in run("doctor").stdout
     late.unlink()
     assert "→" not in run("doctor").stdout
+
+
+@pytest.mark.usefixtures("sink")
+def test_a_spark_submit_that_is_not_there() -> None:
+    done = run("doctor", "--spark-submit", "/nope")
+    assert (done.exit_code, "✗ Spark: There is no /nope" in done.stdout) == (1, True)
 
 
 def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckResult]:

@@ -121,7 +121,9 @@ def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
     proposals = tmp_path / "proposals.jsonl"
     for options, words in (((), "do not name the query"), (("--set", "capture_evidence=true"), OTHER_QUERY)):
         run("convert", events, "-o", proposals, *options)
-        assert words in run("explain", proposals, "report").stdout
+        shown = run("explain", proposals, "report").stdout
+        assert words in shown
+        assert "another query" not in shown  # it was one
     run("convert", events, "-o", proposals, "--set", "datasets=schemas")
     assert "only events show why" in " ".join(run("explain", proposals, "report.day").stdout.split())
 

@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from msgspec.json import encode as json_encode
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, SilentTasks, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.hooks.airflow_context import dag_run_of
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
+from tests.operators.tries import DagRun
 
 ORDERS, REVENUE = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "revenue"))
 START_MS = 1_790_000_000_000
-LOGICAL_MS = 1_789_948_800_123
 HOUR_MS = 3_600_000
 
 Ask = Callable[..., tuple[int, str, str]]
@@ -46,7 +47,7 @@ def ask(tmp_path: Path) -> Ask:
 def record(hour: float, task: str, inputs: Any = (), outputs: Any = (), **fields: Any) -> Fingerprint:
     key, start_ms = AttemptKey("shop", f"run{hour}", task, -1, 1), START_MS + round(hour * HOUR_MS)
     uses = {"inputs": dict(inputs), "outputs": dict(outputs)}
-    return Fingerprint(key, start_ms, start_ms + 1000, True, **{"logical_ms": LOGICAL_MS, **uses, **fields})
+    return Fingerprint(key, start_ms, start_ms + 1000, True, **{"logical_ms": 0, **uses, **fields})
 
 
 def write(histories: Histories, *records: Fingerprint) -> None:
@@ -67,12 +68,15 @@ def test_changed_shows_the_latest_run_or_another_one(histories: Histories, ask: 
     assert ask("changed", "shop", "orders")[0] == 2
 
 
-def test_impact_names_the_instances_and_the_commands_in_order(histories: Histories, ask: Ask) -> None:
+@pytest.mark.parametrize("microsecond", [594_739, 594_239, 594_500])
+def test_impact_names_the_instances_and_the_commands_in_order(histories: Histories, ask: Ask, microsecond: int) -> None:
+    logical_date = datetime(2026, 11, 26, 12, 0, 18, microsecond, tzinfo=UTC)
+    logical_ms = dag_run_of(DagRun(logical_date=logical_date)).logical_ms
     write(
         histories,
         record(0, "build", outputs={ORDERS: Use(("8841",))}),
         record(1, "build", outputs={ORDERS: Use(("8842",))}, silent=SilentTasks(after=("export",))),
-        record(2, "revenue", {ORDERS: Use(("8842",))}, {REVENUE: Use()}),
+        record(2, "revenue", {ORDERS: Use(("8842",))}, {REVENUE: Use()}, logical_ms=logical_ms),
         record(3, "report.x", {REVENUE: Use()}, logical_ms=None),
         record(1.5, "early", {ORDERS: Use(("8841",))}),
     )
@@ -93,8 +97,7 @@ def test_impact_names_the_instances_and_the_commands_in_order(histories: Histori
     command = get_parser().parse_args(clear.split()[1:])
     # Airflow 3.3 looks for tasks whose id contains the text; earlier ones for a regular expression.
     assert (command.dag_id, command.task_regex, command.yes) == ("shop", "revenue", False)
-    moment = datetime.fromtimestamp(LOGICAL_MS / 1000, command.start_date.tzinfo)
-    assert command.start_date <= moment <= command.end_date
+    assert command.start_date <= logical_date <= command.end_date
     found = json.loads(ask("impact", "orders", "--version", "8842", "--json")[1])
     assert [(one["task_id"], one["inferred"], one["through"]) for one in found["reached"]] == [
         ("export", True, "shop.export"), ("revenue", False, ""), ("report.x", True, ""),

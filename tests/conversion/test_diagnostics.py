@@ -38,7 +38,7 @@ def test_problems_are_worded_as_messages() -> None:
     diagnostics = Diagnostics(
         rejected_events=4,
         rejections={"not a run event": 3},
-        lost_executions=[LostExecution(7, "save at Shop.java:1", "it wrote data")],
+        lost_executions=[LostExecution(number, "save at Shop.java:1", "no lineage") for number in (7, 9)],
         unusable_datasets={DatasetId("file", ""): "it has no name"},
         truncations={"texts cut": 3, "edges left out": 1},
         column_gaps=("no columns of SELECT 1",),
@@ -51,7 +51,7 @@ def test_problems_are_worded_as_messages() -> None:
         "dataset file : it has no name",
         "edges left out: 1",
         "texts cut: 3",
-        "no lineage of SQL execution 7 (save at Shop.java:1): it wrote data",
+        "2 SQL executions without an event (7 save at Shop.java:1, 9 save at Shop.java:1): no lineage",
         f"OpenLineage does not name the tables that these queries wrote ({hint}): append_data.t",
         "no columns of SELECT 1",
     ]

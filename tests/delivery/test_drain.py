@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.delivery import Deadline, Sink
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, Sink
 from airflow_provider_spark_datahub.delivery.outbox import (
     Drain,
     DrainLimits,
@@ -38,6 +38,16 @@ def put_named(outbox: Outbox, task: str, try_number: int = 1, connection: str = 
 
 def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> _DrainResult:
     return Drain(outbox, lambda _: (sink, problem), **{"sleep": lambda _: None, **options}).run()
+
+
+def test_what_it_delivers_ends_the_outage_for_tasks(outbox: Outbox, tmp_path: Path) -> None:
+    put_named(outbox, "build")
+    notes, of_task = OutageNotes(tmp_path / ".outages"), ("datahub", Recording().describe())
+    notes.record(*of_task, Delivery(0, problem="It is not available.", outage=True))
+    drain(outbox, Recording(lambda _: True))
+    assert notes.refusal(*of_task)
+    drain(outbox, Recording())
+    assert notes.refusal(*of_task) is None
 
 
 def named(name: str) -> Callable[[Proposal], bool]:

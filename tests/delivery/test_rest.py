@@ -389,16 +389,18 @@ def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("status", "kind", "body"),
     [
-        ("application/json", b'{"appName": "something"}'),
-        ("application/json", b"[1]"),
-        ("text/html", b"<html>"),
-        ("text/plain", b"hello"),
+        ("200 OK", "application/json", b'{"appName": "something"}'),
+        ("200 OK", "application/json", b"[1]"),
+        ("200 OK", "text/html", b"<html>"),
+        ("404 Not Found", "text/html", b"<html>nginx</html>"),
+        ("200 OK", "text/plain", b"hello"),
     ],
 )
-def test_servers_other_than_gms_are_recognised(kind: str, body: bytes) -> None:
-    with serving(answering(status="200 OK", headers=f"Content-Type: {kind}\r\n", body=body)) as address:
+def test_servers_other_than_gms_are_recognised(status: str, kind: str, body: bytes) -> None:
+    with serving(answering(status=status, headers=f"Content-Type: {kind}\r\n", body=body)) as address:
         (finding,) = check(f"http://{address}")
     assert finding.status is CheckStatus.BAD
+    assert "this is not a DataHub GMS" in finding.message
     assert "https://datahub.example/api/gms" in finding.advice

@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanN
 from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns, wrote_data
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDatasets
 
-_REASON = "it wrote data, but OpenLineage sent no event for it"
+_NO_PLAN = "no lineage"
 
 
 class _MergedLogs(NamedTuple):
@@ -105,7 +105,7 @@ def _lost_executions(logged: LoggedApplication, applications: Sequence[Applicati
     silent = (parts for parts in logged.root_executions() if parts[0].root_id not in idle)
     silent = (parts for parts in silent if reported.isdisjoint(part.id for part in parts))
     writers = (next((part for part in parts if wrote_data(part)), None) for parts in silent)
-    return [LostExecution(part.id, part.description, _REASON) for part in writers if part is not None]
+    return [LostExecution(part.id, part.description, _NO_PLAN) for part in writers if part is not None]
 
 
 class _Merge:
@@ -178,7 +178,7 @@ class _Merge:
         place = next((self._places_of_lost[part.id] for part in parts if part.id in self._places_of_lost), None)
         if self._lost is not None and place is not None:
             run, lost = self._logged_run(plan), self._lost[place]
-            self._lost[place] = replace(lost, reason=f"{lost.reason}; {self._shown(run, parts)}")
+            self._lost[place] = replace(lost, reason=self._shown(run, parts))
             return run
         if plan.only_reads and plan.ended_well and self._plans.is_read(plan):
             read = self._logged_run(plan)
@@ -207,9 +207,9 @@ class _Merge:
         unknown = dict.fromkeys(
             named.table or named.path or named.relation for named in datasets if self._names.id_of(named) is None
         )
-        shown = ["its lineage comes from its plan"] if run is not None else []
-        shown += [f"its plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
-        return redact_text("; ".join(shown)) or "its plan names no file or table"
+        shown = ["lineage comes from the plan"] if run is not None else []
+        shown += [f"the plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
+        return redact_text("; ".join(shown)) or "no lineage: the plan names no file or table"
 
 
 class _ReadsOfDriver:

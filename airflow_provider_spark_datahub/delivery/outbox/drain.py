@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
+from airflow_provider_spark_datahub.delivery.failure import OutageNotes
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
@@ -395,6 +397,9 @@ class Drain:
         seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
         delivery = sink.deliver(items, Deadline.after(seconds))
         is_failure = delivery.pending and not delivery.delivered and not delivery.rejected
+        folder = self.outbox.storage.describe(OutageNotes.FOLDER)
+        if not is_failure and self._failures.get(name) != 0 and "://" not in folder:
+            OutageNotes(Path(folder)).record(connection, sink.describe(), delivery)
         self._failures[name] = self._failures[name] + 1 if is_failure else 0
         return delivery
 

@@ -49,7 +49,7 @@ class FileSink(Sink):
             text = unquote(uri.path)
         if not text:
             raise SinkSettingsError("The connection's host must be the path of the folder to write to.")
-        return cls(Path(text))
+        return cls(Path(text).expanduser())
 
     def describe(self) -> str:
         """Return ``the folder PATH``."""
@@ -57,6 +57,9 @@ class FileSink(Sink):
 
     def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (the disk is asked, not a server)
         """Check that the folder can be written, or the nearest folder around it that exists."""
+        if not self._folder.is_absolute():
+            words = f"{self._folder} would be below the working directory of each task"
+            return [CheckResult("DataHub", CheckStatus.BAD, words, "give the connection an absolute path")]
         place = next(path for path in (self._folder, *self._folder.absolute().parents) if exists(path))
         if not is_folder(place) or not os.access(place, os.W_OK | os.X_OK):
             return [CheckResult("DataHub", CheckStatus.BAD, f"{place} is not a folder that this user can write to")]

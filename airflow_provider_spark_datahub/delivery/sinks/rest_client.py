@@ -344,8 +344,9 @@ class _GmsAdapter(HTTPAdapter):
         failure = _refusal(answer)
         # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
         if failure.kind is FailureKind.REJECTED and answer.is_page and status != 413:
-            failure = replace(failure, kind=FailureKind.MISCONFIGURED)
-        return failure
+            return replace(failure, kind=FailureKind.MISCONFIGURED)
+        is_elsewhere = failure.kind is FailureKind.MISCONFIGURED and answer.is_page
+        return replace(failure, text=f"{failure.text}: {_NOT_GMS}") if is_elsewhere else failure
 
     def _acknowledges(self, request: requests.PreparedRequest, answer: _Answer) -> bool:
         """Return whether a write was acknowledged; the module's docstring lists the answers of GMS."""
