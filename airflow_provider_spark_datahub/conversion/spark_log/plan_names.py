@@ -295,7 +295,7 @@ def _warehouse_of(table: str, path: str) -> str:
 
 # RDDs take patterns, and several paths with commas in between.
 _PATTERN = re.compile(r"[*?\[{]")
-_BETWEEN_PATHS = re.compile(r",(?![^{]*\})")
+_BETWEEN_PATHS = re.compile(r",(?![^{}]{0,200}\})")
 _ANY_FOLDER = re.compile(r"/\*(?=/)")
 
 
