@@ -93,8 +93,9 @@ def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:
     assert "ice.sales.orders" in conversion.diagnostics.unreported_messages()[0]
 
 
-@pytest.mark.parametrize("recording", ["hive_tables-4.3.0", "udf_union-3.5.9"])
-def test_an_application_that_the_listener_reported_is_not_converted_again(recording: str) -> None:
+# In one of them, the driver took the rows of a query that OpenLineage leaves out.
+@pytest.mark.parametrize(("recording", "recovered"), [("hive_tables-4.3.0", "0"), ("udf_union-3.5.9", "1")])
+def test_an_application_that_the_listener_reported_is_not_converted_again(recording: str, recovered: str) -> None:
     converter = Converter(settings())
     for event in recorded("events", recording):
         converter.add(event)
@@ -103,7 +104,7 @@ def test_an_application_that_the_listener_reported_is_not_converted_again(record
     events = converter.conversion.events
     (job,) = converter.finish(Ending(succeeded=True)).jobs
     assert converter.conversion.events == events
-    assert job.run.execution_counts["spark_executions_recovered"] == "0"
+    assert job.run.execution_counts["spark_executions_recovered"] == recovered
 
 
 def test_the_run_fails_with_the_error_of_its_query() -> None:

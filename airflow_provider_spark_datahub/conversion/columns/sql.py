@@ -456,7 +456,8 @@ def with_columns_of_statements(
         filled.append(run)
         if run.run_id not in lacking:
             continue
-        is_gap = run.inputs and any(state.schema and not state.direct_columns for _, state in run.written)
+        lacks_all = (state.missing_columns and not state.direct_columns for _, state in run.written)
+        is_gap = run.inputs and any(lacks_all)
         if not is_gap and not names.may_resolve(run.sql):
             continue
         wanted = None if is_gap else {column for _, state in run.written for column in state.missing_columns}

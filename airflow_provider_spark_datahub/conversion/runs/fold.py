@@ -90,6 +90,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param replaces: Iceberg's report or Spark's plan says that the dataset holds nothing but what the run wrote.
     :param scans: snapshots of an Iceberg table that the run read, as its reports name them, or versions in plans.
     :param amounts: what each scan read.
+    :param is_resolved: Spark's plan shows where all of its columns come from, also those of constants.
     :param gap: why Spark's plan does not show where its rows come from.
     :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of it.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
@@ -110,6 +111,7 @@ class DatasetState(msgspec.Struct, gc=False):
     amounts: tuple[OutputStatistics, ...] = ()
     in_catalog: bool = False
     is_metadata: bool = False
+    is_resolved: bool = False
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
@@ -133,9 +135,9 @@ class DatasetState(msgspec.Struct, gc=False):
 
     @property
     def missing_columns(self) -> list[str]:
-        """Names of the fields in the schema that have none, in their order."""
+        """Names of the fields in the schema that have none, in their order: no others if a plan shows all sources."""
         known = self.direct_columns
-        return [column for column in field_names(self.schema) if column not in known]
+        return [column for column in field_names(self.schema) if column not in known and not self.is_resolved]
 
     @property
     def lower_names(self) -> frozenset[str]:

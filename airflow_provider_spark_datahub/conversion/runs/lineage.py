@@ -412,7 +412,9 @@ class _Edges:
         reads = {run.run_id: not run.inputs.keys() <= phantoms for run, _ in self._written}
         for urn, writes in in_time(sorted(by_output.items())):
             has_inputs = any(reads[run.run_id] or not phantoms.issuperset(state.column_inputs) for run, state in writes)
-            if has_inputs and not (with_columns and not any(state.direct_columns for _, state in writes)):
+            # A plan shows that there are no more: constants, and counts of rows.
+            is_known = all(state.is_resolved and not state.gap for _, state in writes)
+            if is_known or (has_inputs and not (with_columns and not any(state.direct_columns for _, state in writes))):
                 continue
             query = _query(writes[-1][0])
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"

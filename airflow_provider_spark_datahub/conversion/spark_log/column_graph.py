@@ -30,7 +30,6 @@ _OF_UNION = "'"
 """Between the id of a column of a union, which is that of a column of its first part, and the number of the union."""
 _LEFT_OUT = "..."
 _LAMBDA_VARIABLE = re.compile(r"\blambda \w+#\d+L?")
-_PIVOT = "pivotfirst("
 # The brackets of conditions and keys: those of functions, and the columns around a subquery that its conditions name.
 _DECIDING = (
     r"(?P<decides>\bif \(|\bFILTER \(WHERE |\bwindowspecdefinition\(|\bouter\(|(?<=\d) \[)"

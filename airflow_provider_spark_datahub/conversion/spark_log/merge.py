@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks, folders_around
+from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, Symlinks
 from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import LATEST_MS, RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
@@ -215,31 +215,23 @@ class _Merge:
 class _ReadsOfDriver:
     """Queries whose rows the driver took: OpenLineage leaves many out.
 
-    Two kinds of reads do not count: reading back what the application has just written, and listing a file in a folder
-    that events name.
+    Reading back what the application has written does not count.
     """
 
     def __init__(self, runs: Iterable[RunState]) -> None:
-        queries = [run for run in runs if run.job_type != RDD_JOB]
-        self._known = {dataset for run in queries for dataset in run.inputs}
         self._first_write_ms: dict[DatasetId, int] = {}
-        for run in queries:
-            for dataset, _ in run.written:
+        for run in runs:
+            for dataset, _ in run.written if run.job_type != RDD_JOB else ():
                 first_ms = self._first_write_ms.get(dataset, LATEST_MS)
                 self._first_write_ms[dataset] = min(run.start_ms or 0, first_ms)
-        named = self._known | self._first_write_ms.keys()
-        self._named = {(dataset.namespace, dataset.name.rstrip("/")) for dataset in named}
 
     def new_of(self, run: RunState) -> RunState | None:
-        """Return the run with the datasets that no earlier query read; ``None`` if there are none."""
+        """Return the run with the datasets that no earlier query wrote; ``None`` if there are none."""
         inputs = {
             dataset: state
             for dataset, state in run.inputs.items()
-            if dataset not in self._known
-            and (run.start_ms or 0) < self._first_write_ms.get(dataset, LATEST_MS)
-            and self._named.isdisjoint(folders_around(dataset))
+            if (run.start_ms or 0) < self._first_write_ms.get(dataset, LATEST_MS)
         }
-        self._known |= inputs.keys()
         return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
 
 

@@ -157,9 +157,8 @@ class QueryMerge:
             if columns is not None:
                 edges = self._edges(columns, reported, tables, plan.guesses)
                 state = self._with_edges(reported, edges, run.sql)
-                if not state.direct_columns:
-                    state = structs.replace(state, gap=plan.gap)
-                outputs[dataset] = state
+                gap = "" if state.direct_columns else plan.gap
+                outputs[dataset] = structs.replace(state, is_resolved=columns.is_complete, gap=gap)
         return structs.replace(run, outputs=outputs)
 
     def _edges(

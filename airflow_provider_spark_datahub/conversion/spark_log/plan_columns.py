@@ -82,6 +82,7 @@ class ExecutionColumns(NamedTuple):
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     :param resolved: columns of each sink whose sources the plans show in full, with their names: none for constants.
+    :param complete: sinks whose columns are all resolved.
     :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and commands.
     """
 
@@ -89,6 +90,7 @@ class ExecutionColumns(NamedTuple):
     result: WrittenColumns
     ends: tuple[str, ...]
     resolved: Mapping[PlanDataset, frozenset[str]] = MappingProxyType({})
+    complete: frozenset[PlanDataset] = frozenset()
     unknown: tuple[str, ...] = ()
 
 
@@ -133,6 +135,7 @@ class PlanColumns:
             {name: sources for name, sources in named if name and sources},
             tuple(visitor.ends or visitor.unknown),
             sinks.resolved,
+            sinks.complete,
             # A part of the execution may name the target of the command around it.
             (*visitor.unknown, *(reason for tree in trees if not written for reason in tree.hidden_targets())),
         )
@@ -441,6 +444,11 @@ class _Sinks:
         self._unclear: dict[PlanDataset, set[str]] = {}
         self._executed: dict[PlanDataset, WrittenColumns] = {}
 
+    @property
+    def complete(self) -> frozenset[PlanDataset]:
+        """The sinks whose columns are all resolved."""
+        return frozenset(sink for sink, names in self.resolved.items() if names and not self._unclear.get(sink))
+
     def _hidden_query(self, trees: Sequence[_VisitedTree]) -> list[str] | None:
         """Return the columns of the query of a command that does not show it in its own plan, such as Delta's INSERT.
 
@@ -466,6 +474,7 @@ class _Sinks:
                     # The command and the execution of its query write the same rows: a table, and files in its place.
                     [(executed, written)] = self._executed.items()
                     self.resolved[sink] = self.resolved.get(executed, frozenset())
+                    self._unclear[sink] = self._unclear.get(executed, set())
                 else:
                     written = self._written_to(sink, node, output)
                     self._executed |= {} if tree.is_logical else {sink: written}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import structs
@@ -93,17 +93,20 @@ _READS_SCHEMA = re.compile(
 )
 
 
-class Written(NamedTuple):
+@dataclass(slots=True)
+class Written:
     """Columns that an execution writes to one of its sinks.
 
     :param dataset: the sink's name; ``None`` if the plans hide it.
     :param resolved: the columns whose sources the plans show completely.
+    :param is_complete: these are all of its columns.
     """
 
     sink: PlanDataset
     dataset: DatasetId | None
-    columns: WrittenColumns
-    resolved: set[str]
+    columns: WrittenColumns = field(default_factory=dict)
+    resolved: set[str] = field(default_factory=set)
+    is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +227,12 @@ class PlanRuns:
             if dataset not in outputs and len(outputs) == 1 and not sink.relation:
                 # The path of a new table and the table are one sink.
                 (dataset,) = outputs
-            own = written.setdefault(dataset or sink, Written(sink, dataset, {}, set()))
+            own = written.setdefault(dataset or sink, Written(sink, dataset))
             # The plan of a part may show what that of the execution around it does not.
             cloned = with_cloned(of_sink, partial(self._cloned_columns, dataset))
             own.columns.update({name: sources for name, sources in cloned.items() if name not in own.resolved})
             own.resolved.update(columns.resolved.get(sink, ()))
+            own.is_complete |= sink in columns.complete
         return written.values()
 
     def _cloned_columns(self, clone: DatasetId | None, source: PlanDataset) -> list[str]:
@@ -247,14 +251,14 @@ class PlanRuns:
         run = [self._fold.add(RunEvent.parse(event)) for event in events][-1]
         run.inputs, run.outputs = inputs, dict(plan.outputs)
         run.worked = any(state.statistics != NOT_COUNTED for state in plan.outputs.values())
-        for _, dataset, written, _ in plan.written:
-            edges = [edge for column, sources in written.items() for edge in self._edges(column, sources)]
-            if edges and dataset in run.outputs and self._settings.capture_column_level_lineage:
-                state = run.outputs[dataset]
-                run.outputs[dataset] = structs.replace(state, columns=DatasetColumns.of(edges, ""))
-        for dataset, state in run.outputs.items():
-            if state.columns is None:
-                run.outputs[dataset] = structs.replace(state, gap=plan.gap)
+        for written in plan.written if self._settings.capture_column_level_lineage else ():
+            edges = [edge for column, sources in written.columns.items() for edge in self._edges(column, sources)]
+            if written.dataset in run.outputs:
+                columns = DatasetColumns.of(edges, "") if edges else None
+                state = run.outputs[written.dataset]
+                run.outputs[written.dataset] = structs.replace(
+                    state, columns=columns, is_resolved=written.is_complete, gap="" if edges else plan.gap
+                )
         return run
 
     def _edges(self, column: str, sources: Sources) -> Iterator[ColumnEdge]:
@@ -270,25 +274,23 @@ class PlanRuns:
         Micro-batches are left out, unless a function of the job wrote their rows: their streaming queries have jobs of
         their own.
         """
-        start, end = self._events.of_application()
-        for event in start:
+        application, count = self._application, 1
+        for event in self._events.of_application("START", application.start_ms):
             self._fold.add(RunEvent.parse(event))
-        plans = [self.of(parts) for parts in self._application.root_executions()]
+        plans = [self.of(parts) for parts in application.root_executions()]
         # A micro-batch that names a sink ran a function of the job (foreachBatch).
         plans = [plan for plan in plans if (not plan.parts[0].query_run_id or plan.outputs) and self.is_read(plan)]
         begun: list[tuple[int, PlanRun | None]] = [(plan.parts[0].start_ms, plan) for plan in plans]
-        begun += [(start_ms, None) for start_ms in self._application.rdd_reads]
-        count = 1
+        begun += [(start_ms, None) for start_ms in application.rdd_reads]
         for start_ms, plan in sorted(begun, key=itemgetter(0)):
             count += (self._add_rdd_job(start_ms) if plan is None else self.run_of(plan)) is not None
-        for event in end:
+        for event in self._events.of_application("COMPLETE", application.end_ms):
             self._fold.add(RunEvent.parse(event))
         return count
 
     def _add_rdd_job(self, start_ms: int) -> RunState:
         run = self._fold.add(RunEvent.parse(self._events.of_rdd_job(start_ms)))
-        paths = self._application.rdd_reads[start_ms]
-        run.inputs = {dataset: DatasetState() for dataset in self.files.datasets(paths)}
+        run.inputs = {one: DatasetState() for one in self.files.datasets(self._application.rdd_reads[start_ms])}
         return run
 
     # -- datasets
@@ -392,15 +394,10 @@ class _Events:
         }
         self._facets = {**self._own_facets, "parent": parent}
 
-    def of_application(self) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return the beginning and the end of the application. A log without an end was not closed."""
-        start, end = (
-            [self._event(kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets)]
-            if time_ms is not None
-            else []
-            for kind, time_ms in (("START", self._application.start_ms), ("COMPLETE", self._application.end_ms))
-        )
-        return start, end
+    def of_application(self, kind: str, time_ms: int | None) -> Iterator[JsonObject]:
+        """Yield the beginning or the end of the application. A log without an end was not closed."""
+        if time_ms is not None:
+            yield self._event(kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets)
 
     def of_rdd_job(self, start_ms: int) -> JsonObject:
         """Return the beginning of a job of RDDs."""
