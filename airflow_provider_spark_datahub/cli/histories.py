@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ from airflow_provider_spark_datahub.foundation.text import counted, printable
 _DATAHUB_SECONDS = 600.0
 """Time to read the runs that DataHub has."""
 _DETAIL = re.compile(r" \([^()]*\)$")
-_PATH = re.compile(r"(?<![\w.])/[^\s:;,'\"]+")
+_VARIES = re.compile(r"(?<![\w.])/[^\s:;,'\"]+|\b\d\d:\d\d:\d\d\b|\b\d+\.\d+(?= s\b)")
 _NO_REASON = "the report gives no reason"
 
 
@@ -278,11 +278,12 @@ def coverage(
             source = hooks.LineageSource()
             records = source.newest(None, dag_ids, undelivered=True)
             reports = source.reports(dag_ids, most=None, since=moment)
+            settled = source.settled(reports)
     except OSError as error:
         console.fail(f"cannot read the outbox: {described(error)}", console.EXIT_INCOMPLETE)
     except SQLAlchemyError as error:
         console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
-    counts = _counts(reports, records, time.time())
+    counts = _counts(reports, records, settled, time.time())
     counts["since"] = moment.isoformat()
     if as_json:
         console.show_json(counts)
@@ -293,19 +294,17 @@ def coverage(
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
-def _counts(reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], now: float) -> dict[str, Any]:
-    """Return the counts.
-
-    :param now: in seconds since 1970 UTC.
-    """
+def _counts(
+    reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], settled: Collection[str], now: float
+) -> dict[str, Any]:
     reasons: Counter[str] = Counter()
     with_lineage = 0
     for task in reports:
-        if task.has_lineage:
+        if task.state(settled) != "no lineage":
             with_lineage += 1
         else:
-            # Cut paths, and the details in brackets at the end: they would make every task's reason a different one.
-            reasons[_PATH.sub("…", _DETAIL.sub("", next(iter(task.reasons), _NO_REASON)))] += 1
+            # Cut paths, times, and the details in brackets at the end: they would make every task's reason another one.
+            reasons[_VARIES.sub("…", _DETAIL.sub("", next(iter(task.reasons), _NO_REASON)))] += 1
     states = Counter(record.state for record in records)
     oldest = min((record.created_ms for record in records if record.state != "quarantined"), default=None)
     return {

@@ -50,7 +50,8 @@ def task_policy(task: Any) -> None:
             task.operator_class = with_lineage
             task.operator_extra_links = with_lineage.operator_extra_links
     except Exception as error:  # noqa: BLE001 (a DAG must not fail for its lineage; making a class calls users' code)
-        log.warning("Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s", task, error)
+        name = f"{task.dag_id}.{task.task_id}"
+        log.warning("Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s", name, error)
 
 
 @cache

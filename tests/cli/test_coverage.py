@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from airflow_provider_spark_datahub.delivery import Delivery
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks.lineage_source import LineageSource, TaskReport
@@ -52,7 +53,12 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
         {"reason": "the jar /opt/a/one.jar does not fit: see /tmp/x"},
         {"inputs": ["c"]},
         {"reason": "the jar /opt/b/two.jar does not fit: see /tmp/y"},
+        {"reason": "no answer after 5.1 s; no other task asks before 00:17:40 UTC"},
+        {"failed": True},  # it was killed, and emit has delivered it
+        {"reason": "no answer after 7.0 s; no other task asks before 03:01:02 UTC"},
     )
+    emitted = put(outbox, AttemptKey("shop", "r", "task9", -1, 0), 1)
+    emitted.settle(Delivery(1, stored=True), [*emitted.items()])
     put(outbox, key(), 3)
     put(outbox, key(task_id="refused"), 1).quarantine("no such aspect")
     outbox.begin(key(task_id="killed"), connection_id="datahub", events="/e", redo={})
@@ -60,9 +66,14 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     counts = json.loads(result.stdout)
     assert counts.pop("oldest_pending_seconds") < 3600
     assert counts == {
-        "tasks": 8,
-        "with_lineage": 3,
-        "without": {MISSING: 2, "the jar … does not fit: see …": 2, "the report gives no reason": 1},
+        "tasks": 11,
+        "with_lineage": 4,
+        "without": {
+            MISSING: 2,
+            "the jar … does not fit: see …": 2,
+            "no answer after … s; no other task asks before … UTC": 2,
+            "the report gives no reason": 1,
+        },
         "pending": 1,
         "unfinished": 1,
         "quarantined": 1,
@@ -70,7 +81,7 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     }
     assert result.exit_code == 1
     text = run("coverage", "--dag", "shop").stdout.splitlines()
-    assert text[0].startswith("0 of 4 tasks with lineage (0.0 %) since ")
+    assert text[0].startswith("1 of 5 tasks with lineage (20.0 %) since ")
     assert text[1] == f"  2 without: {MISSING}"
     assert text[2] == "  2 without: the jar … does not fit: see …"
     assert text[3].startswith("outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
