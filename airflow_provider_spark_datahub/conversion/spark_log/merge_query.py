@@ -30,8 +30,8 @@ from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Ru
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import WrittenColumns
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, Written
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan
+from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, Written, wrote_data
+from airflow_provider_spark_datahub.conversion.spark_log.plans import CLONE, Plan
 
 _Runs = Mapping[str, RunState]
 _Key = tuple[DatasetName | None, str]
@@ -41,8 +41,7 @@ class QueryMerge:
     """Merges an application's executions into the runs that report them, under the names of datasets in events."""
 
     def __init__(self, names: PlanNames, namer: DatasetNamer, settings: LineageSettings) -> None:
-        self._names, self._namer = names, namer
-        self._settings = settings
+        self._names, self._namer, self._settings = names, namer, settings
         self._allowance = Allowance()
 
     def merged(self, runs: _Runs, plan: PlanRun) -> _Runs:
@@ -56,7 +55,8 @@ class QueryMerge:
         if plan.only_reads and any(run.outputs for run in runs.values()):
             # OpenLineage takes the rows of a cache for a dataset that is written.
             runs = {run_id: _without_outputs(run) for run_id, run in runs.items()}
-        elif not any(run.outputs for run in runs.values()) and plan.writes:
+        wrote = any(wrote_data(part) or CLONE in part.plan for part in plan.parts)
+        if wrote and not any(run.outputs for run in runs.values()):
             runs = self._with_outputs(runs, plan)
         plan = self._without_guesses(runs, plan)
         return self._with_columns(self._with_inputs(runs, plan), plan)

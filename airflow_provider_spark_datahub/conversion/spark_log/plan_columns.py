@@ -9,6 +9,7 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from operator import eq
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
@@ -325,6 +326,10 @@ class _Visitor:
     def _learn_rdd(self, node: Node) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
         ids = tuple(self.graph.ids_of(node.listed("Output")) or ()) if rdd is not None else ()
+        if rdd is not None and ids not in self._checkpoints and rdd[0] not in self._rdds:
+            # Some columns of a set operation, or of distinct rows, have other ids than in its plan.
+            near = [one for one in self._checkpoints if len(one) == len(ids) and any(map(eq, one, ids))]
+            ids = near[0] if len(near) == 1 else ()
         if rdd is not None and self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
 

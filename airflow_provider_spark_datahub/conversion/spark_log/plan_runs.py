@@ -40,7 +40,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     with_cloned,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import CLONE, Node, Plan, PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan, PlanDataset, PlanDatasets
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -152,11 +152,6 @@ class PlanRun:
         root = self.parts[0]
         by_plan = _MAY_INFER.match(root.description) and _READS_SCHEMA.match(root.plan)
         return self.only_reads and bool(_READER_CALLS.match(root.description) or by_plan)
-
-    @property
-    def writes(self) -> bool:
-        """Return whether it wrote data, and is not a micro-batch."""
-        return any(wrote_data(part) or CLONE in part.plan for part in self.parts)
 
     @property
     def ended_well(self) -> bool:
