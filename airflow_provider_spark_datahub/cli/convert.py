@@ -47,6 +47,8 @@ from airflow_provider_spark_datahub.task import gc_paused
 _WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
+_NO_INPUT = re.compile(r"(?:.*/)?\.|(?:edges|history|leases)/[^/]*-[0-9a-f]{20}|.*\.(?:part\.json|reason\.txt)$")
+"""Hidden files, and what an outbox notes beside its entries."""
 
 
 class _Format(StrEnum):
@@ -310,13 +312,13 @@ def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the paths, and in place of a folder all files below it; names with a dot in front are left out."""
+    """Yield the paths, and in place of a folder all files below it but hidden ones and an outbox's notes."""
     for path in paths:
         if not path.is_dir():
             yield path
             continue
         inside = (file for file in sorted(path.rglob("*")) if file.is_file())
-        files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        files = [file for file in inside if not _NO_INPUT.match(file.relative_to(path).as_posix())]
         if not files:
             console.fail(f"there is no file in {path}")
         yield from files
@@ -358,17 +360,13 @@ def read_sources(
     :param settings: settings of the conversion; ``None`` for the defaults.
     :param event_log: folder of Spark's own event logs.
     :param exit_code: exit code of ``spark-submit``, if it is known.
-    :raises typer.Exit: if a file cannot be read at all.
     """
     proposals: list[Proposal] = []
     problems: list[str] = []
     events: list[capture.EventSource] = []
     for source in _input_files(paths):
-        try:
-            with source.open("rb") as file:
-                content = file.read()
-        except OSError as error:
-            console.fail(f"cannot read {source}: {error.strerror or error}", console.EXIT_INCOMPLETE)
+        with source.open("rb") as file:
+            content = file.read()
         if content.startswith(_PARQUET):
             content = _lines_of(str(source), content)
         objects = _Objects(str(source), content)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -299,16 +300,11 @@ def _spark_version(version: str | None, home: Path | None) -> CheckResult:
     return _good("Spark", f"Spark {version}{where}")
 
 
-def _good(subject: str, words: str) -> CheckResult:
-    return CheckResult(subject, CheckStatus.GOOD, words)
+def _result(status: CheckStatus, subject: str, words: str, advice: str = "") -> CheckResult:
+    return CheckResult(subject, status, words, advice)
 
 
-def _warning(subject: str, words: str, advice: str = "") -> CheckResult:
-    return CheckResult(subject, CheckStatus.WARNING, words, advice)
-
-
-def _bad(subject: str, words: str, advice: str = "") -> CheckResult:
-    return CheckResult(subject, CheckStatus.BAD, words, advice)
+_good, _warning, _bad = (partial(_result, each) for each in (CheckStatus.GOOD, CheckStatus.WARNING, CheckStatus.BAD))
 
 
 _MARKS = {

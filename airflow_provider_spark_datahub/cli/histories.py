@@ -34,7 +34,6 @@ from airflow_provider_spark_datahub.conversion import (
 from airflow_provider_spark_datahub.delivery import Deadline, Reconciliation, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.foundation.files import described
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 
 _DATAHUB_SECONDS = 600.0
@@ -263,24 +262,18 @@ def coverage(
     Exit status: 0 if all tasks have lineage and all of it is delivered; 1 if not, or if the outbox or Airflow's
     database cannot be read; 2 for wrong options.
     """
-    import pendulum
     from sqlalchemy.exc import SQLAlchemyError
 
-    try:
-        moment = pendulum.parse(str(console.since_now(since)))
-    except ValueError:
-        moment = None
-    if not isinstance(moment, pendulum.DateTime):
+    since_ms = parse_time_ms(console.since_now(since))
+    if since_ms is None:
         console.fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h")
-    dag_ids = set(dag) if dag else None
+    moment, dag_ids = datetime.fromtimestamp(since_ms / 1000, UTC), set(dag) if dag else None
     try:
         with console.airflow_logs_to_stderr():
             source = hooks.LineageSource()
             records = source.newest(None, dag_ids, undelivered=True)
             reports = source.reports(dag_ids, most=None, since=moment)
             settled = source.settled(reports)
-    except OSError as error:
-        console.fail(f"cannot read the outbox: {described(error)}", console.EXIT_INCOMPLETE)
     except SQLAlchemyError as error:
         console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
     counts = _counts(reports, records, settled, time.time())

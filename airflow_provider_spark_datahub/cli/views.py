@@ -17,7 +17,11 @@ import typer
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.cli.convert import read_sources
-from airflow_provider_spark_datahub.conversion import LineageSettings
+from airflow_provider_spark_datahub.cli.outbox import OutboxOption, opened_outbox
+from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
+from airflow_provider_spark_datahub.delivery.outbox import OutboxRecords
+
+_SETTINGS = LineageSettings(capture_evidence=True)
 
 
 class _View(StrEnum):
@@ -44,6 +48,11 @@ def show(
     format_: Annotated[
         _View | None, typer.Option("--format", help="Default: by the suffix of the output, else terminal.")
     ] = None,
+    dag: Annotated[
+        str | None, typer.Option(help="In place of files: the newest run of this DAG in the outbox.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="With --dag: this DAG run.")] = None,
+    outbox: OutboxOption = None,
     output: console.OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     columns: Annotated[
@@ -63,8 +72,7 @@ def show(
     """
     zone = _time_zone(timezone)
     view = _View.JSON if as_json else format_ or _view_of(output)
-    settings = LineageSettings(capture_evidence=True)
-    proposals, problems, _ = read_sources(sources, settings=settings)
+    proposals, problems = (_of_run(outbox, dag, run), []) if dag else read_sources(sources, settings=_SETTINGS)[:2]
     graph = visualization.Graph.of(proposals)
     with console.open_output(output) as file:
         if view is _View.TERMINAL:
@@ -78,6 +86,17 @@ def show(
         console.say(problem)
     if problems:
         raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+def _of_run(outbox: str | None, dag: str, run: str | None) -> list[Proposal]:
+    """Return what an outbox has of a DAG run, or of the newest one."""
+    with opened_outbox(outbox, or_folder=True) as opened:
+        records = OutboxRecords(opened)
+        keys = [record.key for record in records.newest(None, {dag}) if run in (None, record.key.run_id)]
+        of_run = records.of(key for key in keys if key.run_id == keys[0].run_id)
+    if not keys:
+        console.fail(f"the outbox has no lineage of {dag} {run or ''}")
+    return [proposal for record in of_run for proposal in record.proposals]
 
 
 def _view_of(output: Path | None) -> _View:

@@ -137,16 +137,10 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
     def unreported_messages(self) -> list[str]:
         """Return the sentences about tables that neither OpenLineage nor Spark's event log names."""
-        messages = []
-        if self.unreported_queries:
-            listed = ", ".join(self.unreported_queries)
-            messages.append(
-                f"OpenLineage does not name the tables that these queries wrote ({_CATALOG_HINT}): {listed}"
-            )
-        if self.unnamed_sources:
-            listed = ", ".join(self.unnamed_sources)
-            messages.append(f"Spark's event log does not show where these are, so they have no lineage: {listed}")
-        return messages
+        unreported = f"OpenLineage does not name the tables that these queries wrote ({_CATALOG_HINT})"
+        unnamed = "Spark's event log does not show where these are, so they have no lineage"
+        names = {unreported: self.unreported_queries, unnamed: self.unnamed_sources}
+        return [f"{sentence}: {', '.join(listed)}" for sentence, listed in names.items() if listed]
 
 
 # -- limits

@@ -9,7 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from airflow_provider_spark_datahub.cli.convert import read_sources
+from airflow_provider_spark_datahub.conversion import Fingerprint
+from airflow_provider_spark_datahub.delivery.outbox import Histories
 from tests.cli.commands import JOB, run
+from tests.delivery.outboxes import DAG, key, outbox_at, put
+from tests.delivery.samples import upsert
 from tests.visualization.conftest import dataset, lineage
 
 
@@ -28,6 +33,21 @@ def test_events_show_what_their_proposals_do(proposals: Path) -> None:
         job["evidence"] = []
     assert of_events == of_proposals
     assert [job["name"] for job in of_events["jobs"]] == ["a_csv_join_agg"]
+
+
+def test_a_run_of_a_dag_and_a_whole_outbox(proposals: Path, tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path / "outbox")
+    items = read_sources([proposals])[0]
+    for run_id, shown in (("old", items), ("new", [])):
+        put(outbox, key(run_id=run_id), [*shown, upsert(run_id)])
+    Histories(outbox.storage).write(Fingerprint(key(), 1, 2, True), max_age=1e9)
+    at = ("--outbox", tmp_path / "outbox", "--json")
+    of_run = run("show", "--dag", DAG, "--run", "old", *at)
+    assert [job["name"] for job in json.loads(of_run.stdout)["jobs"]] == ["a_csv_join_agg"]
+    assert json.loads(run("show", "--dag", DAG, *at).stdout)["jobs"] == []
+    assert run("show", "--dag", "another", *at).exit_code == 2
+    whole = run("show", tmp_path / "outbox", "--json")
+    assert (whole.exit_code, whole.stderr, json.loads(whole.stdout)["jobs"] == []) == (0, "", False)
 
 
 @pytest.mark.parametrize("suffix", ["html", "svg", "mmd", "json", "txt"])
