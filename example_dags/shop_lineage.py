@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.operators import SparkSubmitDatahubOperator
 
 JOBS = Path(__file__).parent / "jobs"
 LAKE = os.environ.get("SHOP_LAKE", "/tmp/shop")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.operators import SparkSubmitDatahubOperator
 
 with DAG(
     dag_id="streaming_lineage",

@@ -6,6 +6,8 @@ import importlib
 import importlib.metadata
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.resources import files
 from inspect import Parameter, signature
@@ -17,7 +19,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow.sdk import BaseOperator
 
 import airflow_provider_spark_datahub
-from airflow_provider_spark_datahub import get_provider_info as provider
+from airflow_provider_spark_datahub import get_provider_info as provider, operators
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.hooks.datahub import sink_of
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
@@ -88,6 +90,15 @@ def test_every_operator_and_every_hook_is_listed() -> None:
             own = (value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__)
             if any(isinstance(value, type) and issubclass(value, base) for value in own):
                 assert module.__name__ in listed
+
+
+def test_the_folder_of_the_operators_offers_them_and_imports_them_late() -> None:
+    program = "import sys; from airflow_provider_spark_datahub import operators; print('airflow' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program]) == b"False\n"
+    names = [name for name in dir(operators) if name.endswith("Operator")]
+    assert SparkSubmitDatahubOperator in [getattr(operators, name) for name in names]
+    page = Path(__file__).parents[1].joinpath("docs/launchers.md").read_text()
+    assert {*re.findall(r"`(\w+DatahubOperator)`", page)} <= {*names}
 
 
 def test_the_fields_of_the_forms_are_settings_of_their_sinks(

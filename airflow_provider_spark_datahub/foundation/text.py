@@ -41,7 +41,9 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        character.encode("unicode_escape").decode("ascii") if _is_steering(character) else character
+        character.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(character) in _STEERING or _VARIATION_SELECTOR.match(character)
+        else character
         for character in text
     )
 
@@ -72,7 +74,3 @@ def read_boolean(value: object) -> bool | None:
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
-
-
-def _is_steering(character: str) -> bool:
-    return unicodedata.category(character) in _STEERING or bool(_VARIATION_SELECTOR.match(character))

@@ -147,7 +147,7 @@ def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
 
     writers: dict[frozenset[DatasetId], list[RunState]] = {}
     for run in runs if any(map(is_outer, runs)) else ():
-        writers.setdefault(_targets(run), []).append(run)
+        writers.setdefault(frozenset(dataset for dataset, _ in run.written), []).append(run)
     return dict(chain.from_iterable(inner_runs(same, is_outer).items() for same in writers.values()))
 
 
@@ -165,10 +165,6 @@ def inner_runs(runs: Iterable[RunState], is_outer: Callable[[RunState], bool]) -
 
 def _start(run: RunState) -> int:
     return run.start_ms or 0
-
-
-def _targets(run: RunState) -> frozenset[DatasetId]:
-    return frozenset(dataset for dataset, _ in run.written)
 
 
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
@@ -285,14 +281,11 @@ class Lineage(msgspec.Struct, gc=False):
         if has_log:
             diagnostics.sources = edges.sources(reported, lineage)
         if with_gaps:
-            refused = (run for run in reported if run.refused)
-            gaps = chain(map(_refusal, refused), edges.gaps(with_columns=settings.capture_column_level_lineage))
+            because = "not written, as Spark refused or failed to do it"
+            refused = (f"{because}: {_query(run)}" for run in reported if run.refused)
+            gaps = chain(refused, edges.gaps(with_columns=settings.capture_column_level_lineage))
             diagnostics.gaps = tuple(islice(dict.fromkeys(gaps), MAX_LISTED))
         return lineage
-
-
-def _refusal(run: RunState) -> str:
-    return f"not written, as Spark refused or failed to do it: {_query(run)}"
 
 
 def _query(run: RunState) -> str:

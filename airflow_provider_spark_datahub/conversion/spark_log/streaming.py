@@ -253,10 +253,6 @@ def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId], around: set
     return all(dataset in touched or dataset._replace(name=dataset.name.rstrip("/")) in around for dataset in listed)
 
 
-def _lies_in(dataset: DatasetId, folder: DatasetId) -> bool:
-    return folder in folders_around(dataset)
-
-
 # -- a query's job
 
 
@@ -422,7 +418,7 @@ def _files_of_sources(
         dataset: symlinks.get(source, source)
         for dataset in read.difference(symlinks, sources)
         for source in sources
-        if _lies_in(dataset, source)
+        if source in folders_around(dataset)
     }
 
 

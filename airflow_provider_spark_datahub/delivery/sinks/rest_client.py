@@ -462,7 +462,7 @@ def _retry_after(response: requests.Response) -> float | None:
 
 def _failure_of(error: BaseException) -> Failure:
     """Return the failure that an exception of a request stands for."""
-    text = _innermost(error)
+    text = str(_reason(error)).split("): ", 1)[-1]  # without the names of the layers around it
     if isinstance(error, requests.exceptions.ProxyError):
         text = f"the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) refused: {text}"
     match error:
@@ -492,8 +492,3 @@ def _reason(error: BaseException) -> BaseException:
         if not isinstance(inner, BaseException):
             return error
         error = inner
-
-
-def _innermost(error: BaseException) -> str:
-    """Return the innermost reason, without the names of the layers around it."""
-    return str(_reason(error)).split("): ", 1)[-1]
