@@ -116,7 +116,7 @@ alerts: ## the alerts of docs/alerts, checked and tested by Prometheus' promtool
 .PHONY: screenshots
 screenshots: dev ## the pictures of docs/screenshots anew, taken by tests in a real Chromium, one of them in a real Airflow
 	@SCREENSHOTS="$(CURDIR)/docs/screenshots" $(TEST_ENV) $(BIN)/python -m pytest -q -k "light_and_dark or frame_and_colours" \
-	    tests/visualization/test_browser.py tests/system/test_lineage_page.py
+	    tests/visualization/test_browser.py tests/system/test_retried_shop.py
 
 .PHONY: docs-release
 docs-release: dev ## the documentation of this version, beside those of others, in the local branch gh-pages (nothing is pushed)

@@ -288,7 +288,7 @@ def coverage(
 
 
 def _counts(
-    reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], settled: Collection[str], now: float
+    reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], settled: Collection[Any], now: float
 ) -> dict[str, Any]:
     reasons: Counter[str] = Counter()
     with_lineage = 0

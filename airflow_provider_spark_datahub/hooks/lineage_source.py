@@ -15,6 +15,7 @@ from typing import Any, Self, get_type_hints
 import msgspec
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select, tuple_
@@ -25,6 +26,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     AttemptRecord,
     DrainLimits,
     EntryFilter,
+    EntryName,
     Histories,
     Outbox,
     OutboxRecords,
@@ -81,14 +83,15 @@ class TaskReport:
         """Whether something was not delivered, or not even converted, when the task ended."""
         return bool(self.report.get("pending") or self.report.get("failed"))
 
-    def state(self, settled: Collection[str]) -> str:
+    def state(self, settled: Collection[tuple[str, int, str]]) -> str:
         """Return the state of an attempt without an undelivered entry in the outbox.
 
         It is unknown if it was pending and the outbox has no receipt: it may be in one that this server cannot read.
 
-        :param settled: hashes of the task instances with a receipt (:meth:`LineageSource.settled`).
+        :param settled: the entries with a receipt (:meth:`LineageSource.settled`).
         """
-        if self.was_pending and self.key.instance.rpartition("-")[2] in settled:
+        entry = EntryName.parse("/".join(str(self.report.get("outbox_entry")).split("/")[-3:]))
+        if self.was_pending and entry and (entry.instance_hash, entry.try_number, entry.connection) in settled:
             return "delivered"
         if not self.has_lineage:
             return "no lineage"
@@ -133,8 +136,8 @@ class LineageSource:
         """
         return OutboxRecords(self._outbox()).newest(most, dag_ids, undelivered=undelivered)
 
-    def settled(self, reports: Iterable[TaskReport]) -> set[str]:
-        """Return the hashes of the task instances with a receipt, if one of the reports was pending.
+    def settled(self, reports: Iterable[TaskReport]) -> set[tuple[str, int, str]]:
+        """Return task instance, try number and connection of the entries with a receipt, if a report was pending.
 
         :raises OSError: if the outbox cannot be read.
         """
@@ -190,14 +193,14 @@ class LineageSource:
         return records.impact([write for write in written if write.record and scope.matches(write.record.key)])
 
     def deliver(self, scope: Scope) -> str:
-        """Deliver the pending entries of a selection, and return the result and up to three reasons, as sentences.
+        """Deliver the pending entries of a selection, newest first; return the result and up to three reasons.
 
         :raises OSError: if the outbox cannot be read.
         """
         deadline, outbox = Deadline.after(_DELIVERY_SECONDS), self._outbox()
-        instances = {key.instance for key in self._keys(scope)}
+        instances = {key.instance for key in self._keys(scope, most=None)}
         limits = DrainLimits(_DELIVERY_SECONDS, _DELIVERY_SECONDS / 2)
-        names = [name for name in outbox.names() if name.instance in instances]
+        names = [name for name in reversed(outbox.names()) if name.instance in instances]
         connections = airflow_connections(stored_result)
         drained = drain(outbox, connections, limits, stopped=lambda: deadline.expired).run(names)
         # The same reason may have different details in brackets: numbers of requests, seconds.
@@ -218,16 +221,25 @@ class LineageSource:
             outbox.requeue(entry)
         return f"{counted(len(entries), 'quarantined entry is', 'quarantined entries are')} pending again"
 
-    def _keys(self, scope: Scope) -> list[AttemptKey]:
+    def _keys(self, scope: Scope, most: int | None = _MOST_TASKS) -> list[AttemptKey]:
         """Return a key of each task instance, and of the end of the DAG run."""
         if scope.task_id is not None:
             return [AttemptKey(scope.dag_id, scope.run_id, scope.task_id, scope.map_index, 1)]
-        query = select(TaskInstance.task_id, TaskInstance.map_index).where(
-            TaskInstance.dag_id == scope.dag_id, TaskInstance.run_id == scope.run_id
-        )
+        return [AttemptKey(scope.dag_id, scope.run_id, "", -1, 1), *self.attempts(scope, most)]
+
+    def attempts(self, scope: Scope, most: int | None = _MOST_TASKS) -> dict[AttemptKey, str]:
+        """Return Airflow's states of all attempts of the newest task instances."""
+        states: dict[AttemptKey, str] = {}
         with create_session() as session:
-            tasks = [("", -1), *session.execute(query.limit(_MOST_TASKS)).all()]
-        return [AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, 1) for task_id, map_index in tasks]
+            for each in (TaskInstanceHistory, TaskInstance):
+                columns = (each.task_id, each.map_index, each.try_number, each.state)
+                query = select(*columns).where(each.dag_id == scope.dag_id, each.run_id == scope.run_id)
+                if scope.task_id is not None:
+                    query = query.where(each.task_id == scope.task_id, each.map_index == scope.map_index)
+                query = query.order_by(each.start_date.is_(None), each.start_date.desc()).limit(most)
+                for task_id, map_index, number, state in session.execute(query):
+                    states[AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, number)] = str(state or "")
+        return states
 
     def _outbox(self) -> Outbox:
         return configured_outbox()

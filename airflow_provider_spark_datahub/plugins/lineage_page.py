@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -26,6 +27,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
+from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 
@@ -35,13 +37,21 @@ _MOST_RUNS = 200
 """Most runs in a list. At most ten times as many attempts are read for it."""
 _TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
-_WORST_FIRST = ("quarantined", "pending", "unfinished", "unknown", "no lineage", "delivered")
+_WORST_FIRST = ("quarantined", "pending", "unfinished", "unknown", "no lineage", "in progress", "delivered")
 _WHY = {
-    "pending": "It waits for its next delivery.",
-    "unfinished": "Its events are not converted: the attempt runs, was killed, or had no time left.",
-    "unknown": "It was pending when the task ended; the outbox of this server knows nothing of it.",
+    "pending": "Its lineage waits for the next delivery.",
+    "unfinished": "Its events are not converted: the attempt was killed, or had no time left.",
+    "unknown": "Its lineage was pending when the task ended; the outbox of this server knows nothing of it.",
 }
 """Why lineage is in a state, if no report says more."""
+_NEXT = {
+    "quarantined": "Mend what the reason names, then press Requeue and Deliver now.",
+    **dict.fromkeys(("pending", "unfinished"), "The task's next run delivers it; press Deliver now to have it sooner."),
+}
+_RUNS = frozenset({"running", "deferred", "restarting"})
+"""Airflow's states of an attempt whose lineage is still to come."""
+_SIDES = ("inputs", "outputs")
+_FINE = frozenset({"", "success", "skipped", "delivered", "in progress", *_RUNS})
 _LOOKED_AT = 5
 """Number of a DAG's newest runs among which a run that can be drawn is looked for."""
 _HEADERS = {
@@ -68,6 +78,7 @@ def _scope(dag_id: str, run_id: str, task_id: str | None = None, map_index: Anno
     return Scope(dag_id, run_id, task_id or None, index)
 
 
+_Settled = set[tuple[str, int, str]]
 _SourceDep = Annotated[LineageSource, Depends(LineageSource)]
 _ScopeDep = Annotated[Scope, Depends(_scope)]
 
@@ -136,28 +147,28 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     wanted = {dag_id} if dag_id else readable
     may_look = cache(partial(_may, _looks, user))
     reports = source.reports(wanted, most=10 * _MOST_RUNS)
-    records, settled, problem = [], set[str](), ""
+    records, settled, problem = [], _Settled(), ""
     try:
         records = source.newest(10 * _MOST_RUNS, wanted, undelivered=True)
         settled = source.settled(reports)
     except OSError as error:  # the reports are shown anyway
         problem = f"The outbox cannot be read: {error}"
-    if not dag_id:
-        reports = [report for report in reports if may_look(report.key.dag_id)]
-        records = [record for record in records if may_look(record.key.dag_id)]
-    runs = _runs(reports, records, settled)
+    reports = [report for report in reports if may_look(report.key.dag_id)]
+    records = [record for record in records if may_look(record.key.dag_id)]
+    waiting = {(record.key.dag_id, record.key.run_id) for record in records if record.state == "unfinished"}
+    states = {key: state for run in waiting for key, state in source.attempts(Scope(*run)).items()}
+    runs = _runs(reports, [_as_airflow_says(record, states) for record in records], settled)
     graph, drawn = _latest_graph(runs, source) if dag_id else (None, "")
     runs = [run for run in runs if state in ("", run.state)]
-    empty = "" if runs else "There is no such run."
-    if not (reports or records):
-        empty = "No task has reported lineage yet, and the outbox is empty."
+    nothing = "No task has reported lineage yet, and the outbox is empty."
+    empty = "" if runs else "There is no such run." if reports or records else nothing
     more = f"The newest {_MOST_RUNS} runs." if len(runs) > _MOST_RUNS else empty
     runs = runs[:_MOST_RUNS]
-    states = source.run_states([run.key for run in runs])
-    columns = ("DAG", "run", "Airflow", "lineage", "in / out", "reason", "when (UTC)")
+    run_states = source.run_states([run.key for run in runs])
+    columns = (*([] if dag_id else ["DAG"]), "DAG run", "Airflow", "lineage", "in / out", "when (UTC)")
     filters = {"dag_id": ("all DAGs", dag_id, sorted(readable)), "state": ("all states", state, _WORST_FIRST)}
     notes = " ".join(note for note in (problem, more, drawn) if note)
-    rows = [run.row(states.get(run.key, "")) for run in runs]
+    rows = [run.row(run_states.get(run.key, ""), len(columns) - 4) for run in runs]
     attempts = visualization.Attempts("Runs", columns, rows, more=notes, filters=filters)
     return _page(graph, visualization.Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
 
@@ -177,33 +188,23 @@ class _Run:
     """Lineage of a DAG run (its key: DAG and run) in a list."""
 
     key: tuple[str, str]
-    states: set[str] = field(default_factory=set)
-    inputs: set[str] = field(default_factory=set)
-    outputs: set[str] = field(default_factory=set)
-    reasons: dict[str, None] = field(default_factory=dict)
+    state: str = _WORST_FIRST[-1]
+    edges: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    reasons: dict[str, str] = field(default_factory=dict)
     time: int = 0
 
-    @property
-    def state(self) -> str:
-        return next(state for state in _WORST_FIRST if state in self.states)
-
     def add(self, state: str, attempts: Iterable[AttemptRecord | TaskReport], reported: TaskReport | None) -> None:
-        self.states.add(state)
+        self.state = min(state, self.state, key=_WORST_FIRST.index)
         self.time = max(self.time, *(attempt.created_ms for attempt in attempts))
-        if reported is not None:
-            self.inputs.update(reported.report.get("inputs") or ())
-            self.outputs.update(reported.report.get("outputs") or ())
-        self.reasons |= dict.fromkeys(_why(state, attempts))
+        for urns, side in zip(self.edges, _SIDES, strict=True):
+            urns.update(reported.report.get(side) or () if reported else ())
+        # The same reason may have different details in brackets: numbers of requests, seconds.
+        self.reasons |= {why.partition(" (")[0]: why for why in _why(state, attempts)}
 
-    def row(self, airflow_state: str) -> visualization.AttemptRow:
-        return visualization.AttemptRow(
-            self.key,
-            (airflow_state, self.state),
-            f"{len(self.inputs)}\u00a0/\u00a0{len(self.outputs)}",
-            tuple(self.reasons)[:_REASONS],
-            self.time,
-            link=f"run?{_query(Scope(*self.key))}",
-        )
+    def row(self, airflow_state: str, names: int) -> visualization.AttemptRow:
+        states, reasons = (airflow_state, self.state), tuple(self.reasons.values())[:_REASONS]
+        link = f"run?{_query(Scope(*self.key))}"
+        return visualization.AttemptRow(self.key[-names:], states, (_in_out(self.edges),), reasons, self.time, link)
 
 
 def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[str, ...]:
@@ -230,7 +231,25 @@ def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[visualiz
     return None, ""
 
 
-def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str]) -> list[_Run]:
+def _in_out(edges: Iterable[Sized]) -> str:
+    return "\u00a0/\u00a0".join(str(len(urns)) for urns in edges)
+
+
+def _as_airflow_says(record: AttemptRecord, states: Mapping[AttemptKey, str]) -> AttemptRecord:
+    """Return a record whose events are only not converted yet, because its attempt runs, as in progress."""
+    waits = record.state == "unfinished" and states.get(record.key) in _RUNS
+    return replace(record, state="in progress") if waits else record
+
+
+def _state(
+    records: Sequence[AttemptRecord], reported: TaskReport | None, settled: _Settled
+) -> tuple[str, list[AttemptRecord | TaskReport]]:
+    """Return the worst state of an attempt's lineage, and all that is known of the attempt."""
+    states = {record.state for record in records} or {reported.state(settled) if reported else ""}
+    return min(states, key=_WORST_FIRST.index), [*records, *([reported] if reported else [])]
+
+
+def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: _Settled) -> list[_Run]:
     """Return the runs, newest first."""
     undelivered: dict[str, list[AttemptRecord]] = {}
     for record in records:
@@ -238,12 +257,9 @@ def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settl
     reported = {report.key.instance: report for report in reports}
     runs: dict[tuple[str, str], _Run] = {}
     for instance in reported.keys() | undelivered.keys():
-        report, waiting = reported.get(instance), undelivered.get(instance, [])
-        attempts: list[AttemptRecord | TaskReport] = [*waiting, *([report] if report else [])]
-        states = {record.state for record in waiting} or {report.state(settled) if report else ""}
+        state, attempts = _state(undelivered.get(instance, []), reported.get(instance), settled)
         key = (attempts[0].key.dag_id, attempts[0].key.run_id)
-        worst = next(state for state in _WORST_FIRST if state in states)
-        runs.setdefault(key, _Run(key)).add(worst, attempts, report)
+        runs.setdefault(key, _Run(key)).add(state, attempts, reported.get(instance))
     return sorted(runs.values(), key=lambda run: -run.time)
 
 
@@ -252,42 +268,35 @@ def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Respons
     return _scope_page(scope, user, source, f"Spark lineage of {scope.dag_id}, {scope.run_id}")
 
 
-def _show_task(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Response:
-    if scope.task_id is None:
-        raise HTTPException(422, "task_id must name a task")
-    return _scope_page(scope, user, source, f"Spark lineage of {_task_name(scope.task_id, scope.map_index)}")
+def _show_task(
+    task_id: Annotated[str, Query(min_length=1)], scope: _ScopeDep, user: GetUserDep, source: _SourceDep
+) -> Response:
+    return _scope_page(scope, user, source, f"Spark lineage of {_task_name(task_id, scope.map_index)}")
 
 
 def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> Response:
-    reports = source.reports([scope.dag_id], scope)
-    records = source.records(scope)
-    run = (scope.dag_id, scope.run_id)
-    if not (reports or records or source.run_states([run])):
-        unknown = visualization.Attempts(
-            "Delivery", (), (), more=f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}."
-        )
-        return _page(None, visualization.Frame(title, unknown), 404)
-    rows = [*_record_rows(records, reports, scope), *_report_rows(reports, records, source.settled(reports), scope)]
-    query = _query(scope)
+    reports, airflow = source.reports([scope.dag_id], scope), source.attempts(scope)
+    records = [_as_airflow_says(record, airflow) for record in source.records(scope)]
+    if not (reports or records or source.run_states([(scope.dag_id, scope.run_id)])):
+        unknown = f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}."
+        return _page(None, visualization.Frame(title, visualization.Attempts("Attempts", (), (), more=unknown)), 404)
+    rows = _attempt_rows(records, reports, airflow, source.settled(reports), scope)
+    query, actions = _query(scope), list[tuple[str, str, str]]()
     states = {record.state for record in records}
-    actions = []
+    more = _NEXT.get(min(states, key=_WORST_FIRST.index, default=""), "")
     if may_edit := _may(_edits, user, scope.dag_id):
-        if states & {"pending", "unfinished"}:
-            actions.append(visualization.Action("Deliver now", f"deliver?{query}", "Delivering …"))
-        if "quarantined" in states:
-            actions.append(visualization.Action("Requeue", f"requeue?{query}", "Requeueing …"))
-    more = (
-        "" if may_edit or not states - {"delivered"} else "You may look, but not deliver: this needs the right to edit."
-    )
-    columns = ("attempt", "lineage", "content", "reason", "when (UTC)")
+        actions += [("Deliver now", f"deliver?{query}", "Delivering …")] * bool(states & {"pending", "unfinished"})
+        actions += [("Requeue", f"requeue?{query}", "Requeueing …")] * ("quarantined" in states)
+    elif more:
+        more = "You may look, but not deliver: this needs the right to edit."
+    columns = ("task", "try", "Airflow", "Spark", "lineage", "in / out", "proposals", "when (UTC)")
     token = str(_serializer().dumps(str(user.get_id()))) if may_edit else ""
-    attempts = visualization.Attempts("Delivery", columns, rows, actions, token, more)
+    attempts = visualization.Attempts("Attempts", columns, rows, actions, token, more)
     # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
     graph = visualization.Graph.of(proposal for record in (*records, *ends) for proposal in record.proposals)
-    empty = _why_empty(reports, records)
-    reached = f"reached?{query}&dataset="
-    return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), empty, reached))
+    says = _why_empty(reports, records), f"reached?{query}&dataset="
+    return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), *says))
 
 
 def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, dataset: str = "") -> Response:
@@ -299,7 +308,7 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
         visualization.AttemptRow(
             (one.dag_id, one.run_id, _task_name(one.task_id, one.map_index)),
             (),
-            one.how if one.through in ways else "inferred through a task without lineage",
+            (one.how if one.through in ways else "inferred through a task without lineage",),
             time=one.logical_ms,
             link=f"task?{_query(Scope(one.dag_id, one.run_id, one.task_id, one.map_index))}",
         )
@@ -309,7 +318,7 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
     hidden = len(found.reached) - len(rows)
     more = f"{found.sentence}." if found.downstream else "No task instance is known to have read what it wrote."
     more += f" You may not see {counted(hidden, 'other')}." if hidden else ""
-    columns = ("DAG", "run", "task", "how", "", "logical date (UTC)")
+    columns = ("DAG", "DAG run", "task", "how", "logical date (UTC)")
     attempts = visualization.Attempts(f"Reached through {dataset}", columns, rows, more=more)
     return _page(None, visualization.Frame(f"What {scope.run_id} reached", attempts))
 
@@ -319,8 +328,6 @@ def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) 
     reasons = [reason for reported in reports for reason in reported.reasons]
     if reasons:
         return f"No lineage: {reasons[0]}"
-    if any(record.state == "unfinished" for record in records):
-        return "An attempt was killed or ran out of time before its events were converted. Its delivery converts them."
     if any(record.key.task_id for record in records):
         return ""
     if reports:
@@ -331,49 +338,55 @@ def _why_empty(reports: Sequence[TaskReport], records: Sequence[AttemptRecord]) 
     )
 
 
-def _record_rows(
-    records: Iterable[AttemptRecord], reports: Iterable[TaskReport], scope: Scope
-) -> Iterator[visualization.AttemptRow]:
-    reported = {report.key.instance: report for report in reports if report.was_pending}
+def _attempt_rows(
+    records: Iterable[AttemptRecord], reports: Iterable[TaskReport], airflow: Mapping[AttemptKey, str],
+    settled: _Settled, scope: Scope,
+) -> list[visualization.AttemptRow]:  # fmt: skip
+    """Return a row for each attempt: those that need somebody first, then the newest."""
+    by_attempt: dict[AttemptKey, list[AttemptRecord]] = {}
     for record in records:
-        key, report = record.key, reported.get(record.key.instance)
-        name = f"{_task_name(key.task_id, key.map_index)} try {key.try_number}" if key.task_id else "end of the DAG run"
-        content = counted(record.count, "proposal") if record.state != "unfinished" else "events"
-        yield visualization.AttemptRow(
-            (name,),
-            (record.state,),
-            f"{content} for {record.connection}",
-            tuple(filter(None, [record.failure, *_why(record.state, [record, *([report] if report else [])])])),
-            record.created_ms,
-            raw=f"proposals?{_query(scope)}" if record.proposals else "",
-        )
+        by_attempt.setdefault(record.key, []).append(record)
+    begun = [*by_attempt, *(key for key, state in airflow.items() if state not in ("scheduled", "queued"))]
+    last = {key.instance: key for key in sorted(begun, key=attrgetter("try_number"))}
+    reported = {last.get(report.key.instance, report.key): report for report in reports}
+    rows = []
+    for key in {**by_attempt, **reported}:
+        row = _attempt_row(key, by_attempt.get(key, []), reported.get(key), airflow.get(key, ""), settled, scope)
+        # What failed does not matter after the next attempt; lineage that is not delivered does.
+        matters = row.states if last.get(key.instance, key) == key else row.states[-1:]
+        rank = ("failed" not in matters, _FINE.issuperset(matters), not key.task_id, -(row.time or 0))
+        rows.append((rank, replace(row, is_problem=not rank[1])))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
 
 
-def _report_rows(
-    reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: set[str], scope: Scope
-) -> Iterator[visualization.AttemptRow]:
-    states: dict[str, set[str]] = {}
-    failed = {record.key.instance for record in records if record.failure}
-    for record in records:
-        states.setdefault(record.key.instance, set()).add(record.state)
-    for reported in reports:
-        report, task = reported.report, (reported.key.task_id, reported.key.map_index)
-        counts = [
-            counted(report.get("events", 0), "event"),
-            counted(len(report.get("inputs") or ()), "input"),
-            counted(len(report.get("outputs") or ()), "output"),
-            counted(report.get("proposals", 0), "proposal"),
-        ]
-        known, state = states.get(reported.key.instance, set()), reported.state(settled)
-        if known - {"delivered"} or state in known:
-            state = ""  # the rows of its entries have it
-        lists = (text for name in ("changes", "warnings") for text in report.get(name) or ())
-        failure = None if reported.key.instance in failed else report.get("failure")
-        said = (failure, *(_why(state, [reported]) if state else ()), *lists)
-        notes = tuple(str(note) for note in said if note)
-        link = "" if scope.task_id is not None else f"task?{_query(Scope(scope.dag_id, scope.run_id, *task))}"
-        name = f"report of {_task_name(*task)}"
-        yield visualization.AttemptRow((name,), (state,), ", ".join(counts), notes, reported.created_ms, link)
+def _attempt_row(
+    key: AttemptKey, records: Sequence[AttemptRecord], reported: TaskReport | None, airflow: str, settled: _Settled,
+    scope: Scope,
+) -> visualization.AttemptRow:  # fmt: skip
+    report = reported.report if reported else {}
+    state, attempts = _state(records, reported, settled)
+    graph = visualization.Graph.of(proposal for record in records for proposal in record.proposals)
+    edges = [set(report.get(side) or ()) for side in _SIDES]
+    if not any(edges):
+        edges = [{urn for job in graph.jobs for urn in getattr(job, side)} for side in _SIDES]
+    failure = next((record.failure for record in records if record.failure), report.get("failure"))
+    ends = ["SUCCESS"] * bool(report.get("events")) + [run.state for run in graph.runs() if run.kind == "application"]
+    spark = "failed" if failure or ends[-1:] == ["FAILURE"] else "success" if "SUCCESS" in ends else ""
+    lists = (text for name in ("changes", "warnings") for text in report.get(name) or ())
+    task = _task_name(key.task_id, key.map_index) if key.task_id else "end of the DAG run"
+    there = Scope(scope.dag_id, scope.run_id, key.task_id, key.map_index) if key.task_id else scope
+    return visualization.AttemptRow(
+        (task, str(key.try_number or "") if key.task_id else ""),
+        (airflow, spark, state),
+        (
+            _in_out(edges) if any(edges) else "",
+            ", ".join(f"{one.count or 'events'} for {one.connection}" for one in records),
+        ),
+        tuple(str(note) for note in (failure, *_why(state, attempts), *lists) if note),
+        max(attempt.created_ms for attempt in attempts),
+        f"task?{_query(there)}" if key.task_id and scope.task_id is None else "",
+        f"proposals?{_query(there)}" if graph.read else "",
+    )
 
 
 def _task_name(task_id: str, map_index: int) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .model import Graph
     from .names import format_duration
     from .network import Network
-    from .page import Action, AttemptRow, Attempts, Frame, page_policy, render_page
+    from .page import AttemptRow, Attempts, Frame, page_policy, render_page
     from .terminal import render_terminal
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

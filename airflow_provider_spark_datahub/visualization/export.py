@@ -179,9 +179,7 @@ def _column_names(columns: Sequence[NetworkColumn]) -> str:
 
 def _escaped(text: str) -> str:
     """Write every character that Mermaid, Markdown or HTML may interpret as an entity (``#34;``)."""
-    return "".join(
-        character if character.isalnum() or character in _PLAIN else f"#{ord(character)};" for character in text
-    )
+    return "".join(each if each.isalnum() or each in _PLAIN else f"#{ord(each)};" for each in text)
 
 
 def render_json(graph: Graph) -> dict[str, Any]:
@@ -208,15 +206,12 @@ _ATTEMPT = "number state started ended duration"
 
 def _parts(whole: object, names: str) -> dict[str, Any]:
     values = ((name, getattr(whole, name)) for name in names.split())
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    return {name: list(value) if isinstance(value, tuple | Mapping) else value for name, value in values}
 
 
 def _job(job: GraphJob) -> dict[str, Any]:
     return {
-        **_parts(job, "urn name"),
-        "inputs": list(job.inputs),
-        "outputs": list(job.outputs),
-        "upstream_jobs": list(job.upstream_jobs),
+        **_parts(job, "urn name inputs outputs upstream_jobs"),
         "columns": [
             {
                 "output": _column(lineage.output),
@@ -239,13 +234,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _dataset(urn: str, graph: Graph) -> dict[str, Any]:
-    platform, name, env = dataset_parts(urn) or (None, None, None)
+    parts = dict(zip(("platform", "name", "env"), dataset_parts(urn) or (None, None, None), strict=True))
     types = graph.schemas.get(urn)
-    return {
-        "urn": urn,
-        "platform": platform,
-        "name": name,
-        "env": env,
-        "instance": graph.instances.get(urn),
-        "columns": None if types is None else [{"path": path, "type": type_} for path, type_ in types.items()],
-    }
+    columns = None if types is None else [{"path": path, "type": type_} for path, type_ in types.items()]
+    return {"urn": urn, **parts, "instance": graph.instances.get(urn), "columns": columns}

@@ -166,10 +166,7 @@ def format_time(milliseconds: int | None, zone: tzinfo = UTC, *, dated: bool = T
     if milliseconds is None:
         return ""
     try:
-        return (
-            (_EPOCH + timedelta(milliseconds=milliseconds))
-            .astimezone(zone)
-            .strftime("%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S")
-        )
+        moment = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+        return moment.strftime("%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S")
     except (OverflowError, ValueError):
         return ""

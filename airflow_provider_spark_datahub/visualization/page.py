@@ -38,34 +38,22 @@ class AttemptRow:
 
     :param names: of the task and its attempt, or of the DAG and the run; a cell each.
     :param states: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word; a cell each.
-    :param facts: counts and the connection, in a few words.
+    :param facts: counts and the connections, in a few words; a cell each.
     :param notes: reasons and warnings, one sentence each.
     :param time: in milliseconds since 1970 UTC.
     :param link: a relative URL, of the last name.
-    :param raw: a relative URL of the proposals.
+    :param raw: a relative URL of the proposals, of the last of the facts.
+    :param is_problem: whether the page begins with it.
     """
 
     names: tuple[str, ...]
     states: tuple[str, ...]
-    facts: str = ""
+    facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     time: int | None = None
     link: str = ""
     raw: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Button that sends a request.
-
-    :param name: on the button.
-    :param url: a relative URL, for a POST.
-    :param doing: shown while the server works.
-    """
-
-    name: str
-    url: str
-    doing: str
+    is_problem: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +61,7 @@ class Attempts:
     """Section with a table of attempts, or of runs, and what can be done with them.
 
     :param columns: the heading of each column.
+    :param actions: a button's name, its relative URL for a POST, and what it shows while the server works.
     :param token: sent with each action.
     :param more: a sentence below the table.
     :param filters: by the name of a parameter of the page's address: what it is without a value, its value, and the
@@ -82,7 +71,7 @@ class Attempts:
     heading: str
     columns: Sequence[str]
     rows: Sequence[AttemptRow]
-    actions: Sequence[Action] = ()
+    actions: Sequence[tuple[str, str, str]] = ()
     token: str = ""
     more: str = ""
     filters: Mapping[str, tuple[str, str, Sequence[str]]] = field(default_factory=dict)
@@ -114,9 +103,8 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
     frame = frame or Frame()
     shown = graph or Graph()
     network = Network.of(shown)
-    nothing = f"Nothing to show: {shown.why_nothing()}"
-    if shown.roots:
-        nothing = "No job among these proposals reads or writes anything."
+    no_jobs = "No job among these proposals reads or writes anything."
+    nothing = no_jobs if shown.roots else f"Nothing to show: {shown.why_nothing()}"
     names = {run.urn: run.title()[1] for run in shown.runs()}
     page: str = _template().render(
         title=frame.title or _title(shown, network),
@@ -250,8 +238,10 @@ class _Tables:
                 self.readers[source].append(network.boxes[target].full)
 
     def boxes(self) -> list[Box]:
-        """Return the tables in the direction of the data: from left to right in the drawing."""
-        return sorted(self.network.datasets, key=lambda box: self.network.layout.corners[box.key])
+        """Return the tables from right to left in the drawing, those that are only read last."""
+        corners = self.network.layout.corners
+        by_place = sorted(self.network.datasets, key=lambda box: (-corners[box.key][0], corners[box.key][1]))
+        return sorted(by_place, key=lambda box: not self.writers[box.key])
 
     def rows(self, box: Box) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
         """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.

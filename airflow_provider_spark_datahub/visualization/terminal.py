@@ -188,20 +188,16 @@ class _Runs:
         """Return state, duration and start."""
         state = harmless(attempt.state)[:_LONGEST_STATE]
         started = format_time(attempt.started, self._zone, dated=not self._date)
-        return (
-            Text(state, _STYLES.get(attempt.state, "")),
-            Text(format_duration(attempt.duration), justify="right"),
-            Text(started, "dim"),
-        )
+        duration = Text(format_duration(attempt.duration), justify="right")
+        return Text(state, _STYLES.get(attempt.state, "")), duration, Text(started, "dim")
 
     def _label(self, item: model.TreeItem) -> Text:
         if item.attempt is not None:
             return Text(item.attempt.label)
         run = item.run
         kind, name, note = self._titles[run.urn]
-        label = Text.assemble(
-            (f"{kind} ", "dim"), (name, "bold green" if run.kind is model.RunKind.APPLICATION_RUN else "bold")
-        )
+        style = "bold green" if run.kind is model.RunKind.APPLICATION_RUN else "bold"
+        label = Text.assemble((f"{kind} ", "dim"), (name, style))
         label.append(f"  {note}" if note else "", "dim")
         if run.upstreams:
             names = [self._upstream(urn) for urn in run.upstreams[: model.MOST_UPSTREAMS]]

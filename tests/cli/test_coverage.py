@@ -43,6 +43,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, *reports: dict[str, Any]) -> list[
 
 
 def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted = put(outbox, AttemptKey("shop", "r", "task9", -1, 0), 1)
     asked = reported(
         monkeypatch,
         {"inputs": ["a"]},
@@ -54,10 +55,9 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
         {"inputs": ["c"]},
         {"reason": "the jar /opt/b/two.jar does not fit: see /tmp/y"},
         {"reason": "no answer after 5.1 s; no other task asks before 00:17:40 UTC"},
-        {"failed": True},  # it was killed, and emit has delivered it
+        {"failed": True, "outbox_entry": str(emitted)},  # it was killed, and emit has delivered it
         {"reason": "no answer after 7.0 s; no other task asks before 03:01:02 UTC"},
     )
-    emitted = put(outbox, AttemptKey("shop", "r", "task9", -1, 0), 1)
     emitted.settle(Delivery(1, stored=True), [*emitted.items()])
     put(outbox, key(), 3)
     put(outbox, key(task_id="refused"), 1).quarantine("no such aspect")

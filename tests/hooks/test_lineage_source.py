@@ -19,6 +19,7 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
@@ -64,7 +65,7 @@ def report(session: Session, dag_id: str, run_id: str, task_id: str, hour: int, 
     session.commit()
 
 
-def instance(session: Session, task_id: str, state: str, index: int = -1) -> None:
+def instance(session: Session, task_id: str, state: str, index: int = -1, hour: int | None = None) -> None:
     row = {
         "id": uuid.uuid4() if AIRFLOW >= (3, 2) else str(uuid.uuid4()),
         "task_id": task_id,
@@ -72,6 +73,7 @@ def instance(session: Session, task_id: str, state: str, index: int = -1) -> Non
         "run_id": "monday",
         "map_index": index,
         "state": state,
+        "start_date": hour and MORNING.replace(hour=hour),
         "pool": "default_pool",
         "pool_slots": 1,
         "try_number": 1,
@@ -127,6 +129,35 @@ def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
     assert source.deliver(Scope("shop", "monday")).startswith("4 entries settled")
     assert sink.exists()
     assert [each.key.run_id for each in source.newest(None, None, undelivered=True)] == ["tuesday"]
+
+
+def test_a_delivery_takes_the_newest_of_all_task_instances_first_and_counts_the_rest(
+    database: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
+    outbox = outbox_at(tmp_path / "outbox")
+    for index in range(502):
+        instance(database, "copy", "success", index)
+    indexes = range(0, 502, 7)
+    for index in indexes:
+        proposal = Proposal("dataJob", f"urn:li:dataJob:{index}", "dataJobInfo", {"name": str(index)})
+        put(outbox, AttemptKey("shop", "monday", "copy", index, 1), [proposal], connection="sink")
+    sink = Recording(refuses=lambda proposal: proposal.aspect["name"] == "0")
+    monkeypatch.setattr(datahub, "open_sink", lambda _: (sink, None))
+    settled = "71 entries settled (71 proposals delivered, 0 rejected), 1 pending. it is full."
+    assert LineageSource().deliver(Scope("shop", "monday")) == settled
+    # Those of one lease, which are 64, are delivered by age.
+    assert sink.names == [*map(str, indexes[-64:]), *map(str, indexes[1:-64])]
+
+
+def test_the_attempts_of_the_newest_task_instances_have_their_states(database: Session) -> None:
+    for index, (hour, state) in enumerate([(3, "success"), (1, "failed"), (None, ""), (2, "running")]):
+        instance(database, "copy", state, index, hour)
+    newest = LineageSource().attempts(Scope("shop", "monday"), most=2)
+    assert {key.map_index: state for key, state in newest.items()} == {0: "success", 3: "running"}
+    assert LineageSource().attempts(Scope("shop", "monday", "copy", 1)) == {
+        AttemptKey("shop", "monday", "copy", 1, 1): "failed"
+    }
 
 
 def test_a_delivery_that_fails_gives_each_reason_once(

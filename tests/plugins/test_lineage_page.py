@@ -55,6 +55,7 @@ class Source(LineageSource):
         self.outbox = outbox
         self.reported: list[TaskReport] = []
         self.states = {("shop", "manual__1"): "failed"}
+        self.tries: dict[AttemptKey, str] = {}
 
     def run_states(self, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
         return {run: state for run, state in self.states.items() if run in runs}
@@ -71,9 +72,9 @@ class Source(LineageSource):
         found = [each for each in self.reported if each.key.dag_id in dag_ids]
         return [each for each in found if scope is None or scope.matches(each.key)][:most]
 
-    def _keys(self, scope: Scope) -> list[AttemptKey]:
-        tasks = ("", "build", "sum") if scope.task_id is None else (scope.task_id,)
-        return [AttemptKey(scope.dag_id, scope.run_id, task, -1, 1) for task in tasks]
+    def attempts(self, scope: Scope, most: int | None = 500) -> dict[AttemptKey, str]:  # noqa: ARG002
+        tasks = [AttemptKey(scope.dag_id, scope.run_id, task, -1, 1) for task in ("build", "sum")]
+        return {**dict.fromkeys(tasks, ""), **{key: state for key, state in self.tries.items() if scope.matches(key)}}
 
     def _outbox(self) -> Outbox:
         return self.outbox
@@ -142,12 +143,12 @@ def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, sourc
     assert ">RUNNING<" not in page
     assert "end of the DAG run" not in page
     # It is delivered with the DAG run.
-    assert "1 proposal for sink" in client.get("run", params=RUN).text
+    assert "1 for sink" in client.get("run", params=RUN).text
 
 
 def rows(page: str) -> list[list[str]]:
-    """Return the words of each cell of the attempts or runs, by row."""
-    found = re.findall("<tr>(.*?)</tr>", page.partition('id="attempts"')[2], re.DOTALL)
+    """Return the words of each cell of the attempts or runs, by row; reasons are rows of their own."""
+    found = re.findall("<tr.*?>(.*?)</tr>", page.partition('id="attempts"')[2].partition("</table>")[0], re.DOTALL)
     cells = [re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL) for row in found]
     return [[" ".join(re.sub("<.*?>", " ", cell).split()) for cell in row] for row in cells]
 
@@ -160,32 +161,63 @@ def test_each_attempt_says_why_it_failed_and_why_it_is_pending(client: TestClien
         begun.finish([JOB], spark_succeeded=False, failure=f"exit code {number}").settle(delivery, [JOB])
     report = {"failure": "exit code 2", "inputs": ["raw"], "pending": 1, "reason": "no answer in the morning"}
     source.reported = [TaskReport(replace(KEY, try_number=0), report, 2**42)]
+    source.tries = {KEY: "failed", replace(KEY, try_number=2): "failed", replace(KEY, try_number=3): "queued"}
     page = client.get("run", params=RUN).text
-    assert [page.count(words) for words in ("exit code 1", "exit code 2", "no answer at noon")] == [1, 1, 1]
-    assert "morning" not in page, "the outbox knows the last delivery"
+    # The outbox knows the last delivery, and what failed is not the attempt that is still queued.
+    (_, second, why, first, failed) = [row[:7] for row in rows(page)]
+    assert second == ["build", "2", "failed", "failed", "pending", "1 / 0", "1 for sink"]
+    assert first == ["build", "1", "failed", "failed", "delivered", "1 / 1", "1 for sink"]
+    assert [why, failed] == [["exit code 2 no answer at noon"], ["exit code 1"]]
+    problem = " ".join(re.sub("<.*?>", " ", page.partition('id="now"')[2].partition("</p>")[0]).split())
+    assert "build try 2 Airflow failed Spark failed lineage pending exit code 2" in problem
+    assert "press Deliver now" in problem
+
+
+def test_an_attempt_has_its_own_state_and_not_that_of_another(client: TestClient, source: Source) -> None:
+    sign_in(client, "user")
+    second = replace(KEY, try_number=2)
+    put(source, JOB).settle(Delivery(1), [JOB])
+    other = source.outbox.put(second, [JOB], spark_succeeded=True, connection_id="other")
+    other.settle(Delivery(1), [JOB])
+    waits, _ = source.outbox.begin(second, connection_id="sink", events=None, redo={})
+    pending = {"inputs": ["raw"], "pending": 1, "outbox_entry": str(waits)}
+    source.reported = [TaskReport(replace(KEY, try_number=0), pending, 2**42)]
+    source.tries = {KEY: "failed", second: "running"}
+    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:]] == ["in progress", "delivered"]
+    assert rows(client.get("runs").text)[1][2:4] == ["failed", "in progress"]
+    source.tries[second] = "success"
+    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:] if row[4:]] == ["unfinished", "delivered"]
+    # Receipts of the first attempt and of another connection say nothing of this entry, which another server may have.
+    waits.discard()
+    assert rows(client.get("runs").text)[1][3] == "unknown"
 
 
 def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     down = {"inputs": ["raw", "rates"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down"}
     entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
-    source.reported = [TaskReport(KEY, down, 2**42), TaskReport(replace(KEY, run_id="elsewhere"), down, 2**41)]
+    here = TaskReport(KEY, {**down, "outbox_entry": str(entry)}, 2**42)
+    source.reported = [here, TaskReport(replace(KEY, run_id="elsewhere"), down, 2**41)]
     elsewhere = ["shop", "elsewhere", "", "unknown", "2 / 1"]
-    (_, first, second) = rows(client.get("runs").text)
-    assert first[:6] == ["shop", "manual__1", "failed", "pending", "2 / 1", "DataHub is down"]
+    (_, first, why, second, _) = rows(client.get("runs").text)
+    assert first[:5] == ["shop", "manual__1", "failed", "pending", "2 / 1"]
     assert second[:5] == elsewhere
-    assert rows(client.get("run", params=RUN).text)[1][1:4] == ["pending", "1 proposal for sink proposals", first[5]]
+    (_, attempt, reason) = rows(client.get("run", params=RUN).text)
+    assert attempt[4:7] == ["pending", "2 / 1", "1 for sink"]
+    assert reason == why == ["DataHub is down"]
     entry.settle(Delivery(1), [proposal])
-    (_, first, second) = rows(client.get("runs").text)
-    assert first[:6] == ["shop", "manual__1", "failed", "delivered", "2 / 1", ""]
+    (_, first, second, _) = rows(client.get("runs").text)
+    assert first[:5] == ["shop", "manual__1", "failed", "delivered", "2 / 1"]
     assert second[:5] == elsewhere
-    assert [row[1] for row in rows(client.get("run", params=RUN).text)] == ["lineage", "delivered", ""]
+    assert [row[4] for row in rows(client.get("run", params=RUN).text)] == ["lineage", "delivered"]
     for chosen in (
         {"state": "delivered"},
         {"dag_id": "shop", "state": "delivered"},
         {"state": "delivered", "dag_id": ""},
     ):
-        assert [row[1] for row in rows(client.get("runs", params=chosen).text)] == ["run", "manual__1"], chosen
+        listed = [cell for row in rows(client.get("runs", params=chosen).text) for cell in row]
+        assert listed.count("manual__1") == listed.count("delivered") == 1, chosen
+        assert "elsewhere" not in listed
     assert "There is no such run." in client.get("runs", params={"state": "quarantined"}).text
 
 
@@ -222,8 +254,8 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
         [link] = re.findall(r'href="(reached[^"]*)"', page)
         reached = client.get(html.unescape(link))
     assert rows(reached.text)[1:] == [
-        ["shop", "manual__1", "sum", "read", "", "1970-01-02 00:00:00"],
-        ["shop", "manual__1", "late", "inferred through a task without lineage", "", "1970-01-02 00:00:00"],
+        ["shop", "manual__1", "sum", "read", "1970-01-02 00:00:00"],
+        ["shop", "manual__1", "late", "inferred through a task without lineage", "1970-01-02 00:00:00"],
     ]
     assert "2 of 4 downstream task instances read it; 2 may have" in reached.text
     assert "You may not see 2 others." in reached.text
@@ -251,7 +283,7 @@ def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> 
     put(source, event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8), task="")
     assert "No attempt has reported lineage" in client.get("run", params=RUN).text
     source.outbox.begin(KEY, connection_id="sink", events="/events", redo={})
-    assert "killed or ran out of time" in client.get("run", params=RUN).text
+    assert "the attempt was killed, or had no time left" in client.get("run", params=RUN).text
     source.reported = [TaskReport(KEY, {"reason": "there is no event file"}, 2**42)]
     assert "No lineage: there is no event file" in client.get("run", params=RUN).text
 
@@ -416,11 +448,11 @@ def test_the_page_shows_the_reports_if_the_outbox_cannot_be_read(
 
 @pytest.mark.parametrize("value", [5, "x", [5], {"a": []}, None, True])
 def test_a_badly_typed_report_is_shown_by_its_other_fields(client: TestClient, source: Source, value: object) -> None:
-    pushed = {**dict.fromkeys(LineageReport().to_obj(), value), "failure": "the job failed", "events": 7}
+    pushed = {**dict.fromkeys(LineageReport().to_obj(), value), "failure": "the job failed"}
     source.reported = [report for report in [TaskReport.read(KEY, pushed, 5)] if report]
     sign_in(client, "viewer")
     assert client.get("runs").status_code == 200
-    assert re.search(r"7 events.*the job failed", client.get("run", params=RUN).text, re.DOTALL)
+    assert re.search(r">failed<.*the job failed", client.get("run", params=RUN).text, re.DOTALL)
 
 
 def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:

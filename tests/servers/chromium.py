@@ -73,10 +73,14 @@ class Chromium:
         """
         self.clear()
         if width is not None:
-            narrow = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
-            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+            self.size(width, 740)
         self.emulate()
         self.driver.get(page.as_uri())
+
+    def size(self, width: int, height: int) -> None:
+        """Give the window another size, until :meth:`clear`."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def clear(self) -> None:
         """Leave the page, its logs and all emulation."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.system.airflow_home import AirflowHome, DagTest
+from airflow_provider_spark_datahub.delivery import Delivery
+from airflow_provider_spark_datahub.delivery.outbox import OutboxRecords
+from tests.delivery.outboxes import outbox_at
+from tests.servers.chromium import Chromium
+from tests.system.airflow_home import AirflowHome, DagTest, file_connection
 from tests.system.catalogue import (
     Catalogue,
     Column,
@@ -15,6 +21,7 @@ from tests.system.catalogue import (
     spark_job,
     task_job,
 )
+from tests.system.test_lineage_page import ApiServer, eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -158,3 +165,53 @@ def test_build_orders_has_its_column_lineage(shop: DagTest, catalogue: Catalogue
         Column(raw, "customer_id"),
         Column(customers, "customer_id"),
     }
+
+
+def test_the_tab_of_the_task_in_airflows_frame_and_colours(
+    shop: DagTest, airflow_home: AirflowHome, browser: Chromium, tmp_path: Path
+) -> None:
+    [(run,)] = airflow_home.query("select run_id from dag_run where dag_id = ?", DAG)
+    # A second connection waits for its DataHub.
+    outbox = outbox_at(shop.folder / "outbox")
+    last = next(one for one in OutboxRecords(outbox).newest(None) if one.key.task_id == "build_orders")
+    [record] = [one for one in OutboxRecords(outbox).of([last.key]) if one.key == last.key]
+    waits = outbox.put(record.key, list(record.proposals), spark_succeeded=True, connection_id="datahub_prod")
+    refused = "DataHub at http://gms:8080 is not available (Connection refused)"
+    waits.settle(Delivery(0, pending=record.proposals, problem=refused), record.proposals)
+    location, connections = shop.folder / "outbox", {"datahub_file": file_connection(shop.folder)}
+    sizes = "const part = document.querySelector(arguments[0]); return [part.scrollWidth - part.clientWidth]"
+    with airflow_home.api_server(
+        tmp_path, {"editor": "user"}, connections, AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=location
+    ) as url:
+        ApiServer(url, shop.folder).log_in("editor", browser)
+        for theme, picture in (("light", "airflow"), ("dark", "airflow-dark")):
+            browser.size(1440, 900)
+            browser.run(f"localStorage.setItem('theme', '{theme}')")
+            browser.driver.get(f"{url}/dags/{DAG}/runs/{run}/tasks/build_orders/plugin/spark_lineage_task")
+            eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
+            browser.driver.switch_to.frame(browser.find("iframe"))
+            eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
+            # Everything is in sight: the problem, the whole drawing, and each column of the table.
+            parts = ("html", ".view", ".attempts")
+            assert [browser.run(sizes, part) for part in parts] == [[0], [0], [0]], theme
+            rows = [row.text.split() for row in browser.driver.find_elements("css selector", "#attempts tbody tr")]
+            assert [row[:5] for row in rows if row[0] == "build_orders"] == [
+                ["build_orders", "2", "success", "success", "pending"],
+                ["build_orders", "1", "failed", "failed", "delivered"],
+            ]
+            problem = browser.find("#now").text
+            assert refused in problem
+            assert "Deliver now" in problem
+            browser.driver.switch_to.default_content()
+            browser.picture(picture, 900, 1440)
+        browser.size(420, 900)
+        browser.driver.get(f"{url}/plugin/spark_lineage")
+        eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
+        browser.driver.switch_to.frame(browser.find("iframe"))
+        eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
+        assert browser.run(sizes, "html") == [0]
+        right = (
+            "return [...document.querySelectorAll('#attempts :is(a, td)')].map((e) => e.getBoundingClientRect().right)"
+        )
+        assert max(browser.run(right)) <= browser.run("return innerWidth")
+        browser.driver.switch_to.default_content()

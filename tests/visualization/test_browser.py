@@ -175,19 +175,19 @@ def test_what_is_looked_for_is_shown_and_enter_goes_from_one_to_the_next(chain: 
     chain.press("\b" * 4, "total")
     assert chain.find("#found").text == "2 columns. Enter traces the first, then the next."
     shown = chain.driver.find_elements("css selector", ".table > summary .name")
-    assert [table.text for table in shown if table.text] == ["chain.agg", "big"]
+    assert [table.text for table in shown if table.text] == ["big", "chain.agg"]
     chain.press(ENTER)
     assert (shown_columns(chain), chain.find("#found").text) == (TOTALS, "1 of 2")
-    assert chain.find(".table.chosen .name").text == "chain.agg"
-    chain.press(ENTER)
     assert chain.find(".table.chosen .name").text == "big"
     chain.press(ENTER)
     assert chain.find(".table.chosen .name").text == "chain.agg"
+    chain.press(ENTER)
+    assert chain.find(".table.chosen .name").text == "big"
     # The first Esc ends the trace, the second the search.
     chain.press(ESCAPE)
     assert chain.find("#find").get_property("value") == "total"
     chain.press(ESCAPE)
-    assert chain.run("return document.querySelectorAll('.table:not([hidden])').length") == 5
+    assert chain.run("return document.querySelectorAll('.table:not([hidden])').length") == 4
     chain.press("no such name")
     assert chain.find("#found").text == "Nothing has this name."
 
@@ -306,16 +306,15 @@ def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_
     row = visualization.AttemptRow(
         ("daily_sales", "scheduled__2026-11-20T00:00:00+00:00"),
         ("success", "pending"),
-        "12 / 3",
+        ("12 / 3", "28 for datahub_rest_default"),
         ("No OpenLineage event file: the listener was not loaded, or the driver could not write to its folder",),
         MIDNIGHT,
         link="run?dag_id=daily_sales",
         raw="proposals?dag_id=daily_sales",
+        is_problem=True,
     )
-    columns = ("DAG", "run", "Airflow", "lineage", "in / out", "reason", "when")
-    attempts = visualization.Attempts(
-        "Runs", columns, [row], [visualization.Action("Deliver now", "deliver", "…")], token="t"
-    )
+    columns = ("DAG", "run", "Airflow", "lineage", "in / out", "proposals", "when")
+    attempts = visualization.Attempts("Runs", columns, [row], [("Deliver now", "deliver", "…")], token="t")
     frame = visualization.Frame("Spark lineage of daily_sales", attempts, script=visualization.read_asset("actions.js"))
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"])
     file = tmp_path / "narrow.html"

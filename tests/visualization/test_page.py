@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import Action, AttemptRow, Attempts, Frame, Graph, render_page
+from airflow_provider_spark_datahub.visualization import AttemptRow, Attempts, Frame, Graph, render_page
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
 from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage
@@ -132,9 +132,14 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 def test_words_of_a_server_are_text() -> None:
     name = "".join(HOSTILE)
-    row = AttemptRow((name,), (name,), name, (name,), 0, "task?a=%22&b=1", "proposals?a=1")
+    row = AttemptRow((name,), (name,), (name,), (name,), 0, "task?a=%22&b=1", "proposals?a=1", is_problem=True)
     attempts = Attempts(
-        "Delivery", ["attempt"], [row], [Action("Deliver now", "deliver?a=1", "Delivering …")], "token", more=name
+        "Attempts",
+        ["attempt", "lineage", "proposals", "when"],
+        [row],
+        [("Deliver now", "deliver?a=1", "Delivering …")],
+        "token",
+        more=name,
     )
     for graph in (None, Graph.of([])):
         page = render_page(graph, frame=Frame(name, attempts, empty=name))

@@ -702,10 +702,11 @@ class OutboxRecords:
                 break
         return records
 
-    def settled(self) -> set[str]:
-        """Return the hashes of the task instances with a receipt."""
+    def settled(self) -> set[tuple[str, int, str]]:
+        """Return the task instance, try number and connection of each receipt: a number between two hashes."""
         found = map(Naming.RECEIPT.fullmatch, self._outbox.storage.names(Folder.RECEIPTS))
-        return {match[6] for match in found if match and not match[0].endswith(Naming.PART_SUFFIX)}
+        whole = (match for match in found if match and not match[0].endswith(Naming.PART_SUFFIX))
+        return {(match[6], int(match[3]), match[4]) for match in whole}
 
     def _found(self, folders: Iterable[str]) -> Iterator[tuple[int, str, str]]:
         """Yield when each record was made, its task instance (of a delivered one, the hash alone), and its path."""

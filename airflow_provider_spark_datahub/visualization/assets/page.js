@@ -377,6 +377,10 @@
     if (moved) { event.preventDefault(); event.stopPropagation(); moved = false; }
   }, true);
   view.addEventListener("dragstart", (event) => event.preventDefault());
+  // The link to what failed leads into the closed list of runs.
+  document.querySelector("a[href='#failed']")?.addEventListener("click", () => {
+    if (byId("runs").matches("details")) byId("runs").open = true;
+  });
   // The first view shows everything, or else, with labels of 11 pixels, what is made in the end.
   fit(0.92);
   const made = [...boxSteps.back.keys()].filter((key) => key.startsWith("d") && !boxSteps.on.has(key))
