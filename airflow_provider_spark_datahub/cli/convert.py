@@ -76,7 +76,8 @@ def convert(
     event_log: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage."
+            exists=True,
+            help="Folder of Spark's own event logs: for sinks of streaming queries; without EVENTS, for all lineage.",
         ),
     ] = None,
     as_json: Annotated[

@@ -150,7 +150,7 @@ def explain(
     ],
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
-    event_log: Annotated[Path | None, typer.Option(help="Folder of Spark's own event logs.")] = None,
+    event_log: Annotated[Path | None, typer.Option(exists=True, help="Folder of Spark's own event logs.")] = None,
     exit_code: console.ExitCodeOption = None,
     as_json: console.JsonOption = False,
 ) -> None:

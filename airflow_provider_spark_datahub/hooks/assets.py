@@ -55,7 +55,7 @@ def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = No
 def _check(uri: str, dataset: WrittenDataset) -> None:
     """Raise ValueError for an event that Airflow's server refuses when the task has succeeded, so that it fails."""
     if not (uri.isascii() and uri.isprintable() and len(uri) <= _LONGEST_URI):
-        raise ValueError(f"Airflow takes URIs of at most {_LONGEST_URI} printable ASCII characters: {uri!r}")
+        raise ValueError(f"Airflow takes URIs of at most {_LONGEST_URI} printable ASCII characters: {uri[:200]!r}")
     "".join((dataset.urn, *dataset.partitions)).encode()  # halves of surrogate pairs
 
 
@@ -142,15 +142,15 @@ class _AssetEvents:
 
     def _known(self, alias: AssetAlias, uri: str) -> Asset | None:
         """Return the asset of this URI as a DAG declares it, under any name; ``None`` if there is none."""
-        accessor = self.events[alias]
-        asked = type(accessor)(key=accessor.key)
+        asked = type(self.events[alias])(key=self.events[alias].key)
         try:
             asked.add(Asset.ref(uri=uri))
         except (AirflowRuntimeError, AttributeError, ImportError) as error:
             log.debug("No DAG declares an asset %s yet: %s", uri, error)
             return None
         (event,) = asked.asset_alias_events
-        return Asset(name=event.dest_asset_key.name, uri=event.dest_asset_key.uri, extra=dict(event.dest_asset_extra))
+        key, extra = event.dest_asset_key, getattr(event, "dest_asset_extra", {})
+        return Asset(name=key.name, uri=key.uri, extra=dict(extra))
 
     def _extra(self, dataset: WrittenDataset) -> dict[str, Any]:
         known = {

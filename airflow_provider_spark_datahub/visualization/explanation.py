@@ -267,7 +267,7 @@ def _runs(evidence: model.EdgeEvidence | None) -> set[str]:
 
 
 # Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).
-_SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN"}
+_SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN", "indirect parsed plan": "SPARK_PLAN"}
 
 
 def _of_column(evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage) -> model.EdgeEvidence | None:

@@ -89,12 +89,15 @@ def from_log(recording: str, **options: Any) -> Conversion:
     return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
 
 
-def direct_columns(conversion: Conversion) -> set[tuple[str, ...]]:
+def columns_by(kind: str, conversion: Conversion) -> set[tuple[str, ...]]:
     def parts(field: str) -> list[str]:
         return field.removeprefix(_PREFIX)[:-1].rsplit(",", 1)
 
-    pairs = column_pairs(conversion.jobs, lambda transform: "DIRECT:" in transform.replace("INDIRECT:", ""))
+    pairs = column_pairs(conversion.jobs, lambda transform: transform.removeprefix("-- ").startswith(f"{kind}:"))
     return {(*parts(upstream), *parts(downstream)) for upstream, downstream in pairs}
+
+
+direct_columns, indirect_columns = partial(columns_by, "DIRECT"), partial(columns_by, "INDIRECT")
 
 
 @pytest.mark.parametrize("with_log", [False, True])

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Converter, Ending
 from tests.conversion.builders import Json, settings
-from tests.conversion.test_hard_jobs import direct_columns
+from tests.conversion.test_hard_jobs import direct_columns, indirect_columns
 
 FOLDER = Path(__file__).parents[1] / "data" / "ordinary"
 TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
@@ -30,8 +30,12 @@ def deviations(case: str, capture: tuple[str, ...]) -> Json:
         for line in lines.splitlines():
             add(json.loads(line))
     conversion = converter.finish(Ending(succeeded=True))
-    columns = [(short(source), field, short(target), to) for source, field, target, to in direct_columns(conversion)]
+    columns, conditions = (
+        [(short(source), field, short(target), to) for source, field, target, to in pairs]
+        for pairs in (direct_columns(conversion), indirect_columns(conversion))
+    )
     edges = {"inputs": map(short, conversion.inputs), "outputs": map(short, conversion.outputs), "columns": columns}
+    edges |= {"conditions": conditions} if "conditions" in TRUTH[case] else {}
     wrong: Json = {}
     for kind, found in edges.items():
         got, true = (set(map(json.dumps, each)) for each in (found, TRUTH[case][kind]))

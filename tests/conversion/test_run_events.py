@@ -134,7 +134,7 @@ TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Sca
 def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, str]]) -> None:
     [(_, written)] = PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
     found = {
-        name: {source.column: derivation.name for source, derivation in sources.items()}
+        name: {f"if {one.column}" if one.decides else one.column: kind.name for one, kind in sources.items()}
         for name, sources in written.items()
     }
     assert found == columns

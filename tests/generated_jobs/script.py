@@ -119,8 +119,9 @@ class Script:
         """Note that a frame is executed. :param names: the columns that are written, by those of the frame."""
         wanted = {name: name for name in frame.columns} if names is None else names
         read, either = frame.read_by(wanted)
-        self.inputs |= read
-        self.either_inputs |= either
+        own = frozenset() if output else read & self.outputs  # the driver only takes rows that the job wrote itself
+        self.inputs |= read - own
+        self.either_inputs |= either | own
         if output:
             self.outputs.add(output)
             for name, target in wanted.items():

@@ -31,8 +31,8 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
 _LINEAGE, _INDIRECT = "lineage", "INDIRECT:"
 
-PARSED_PLAN = "DIRECT:PARSED_PLAN"
-"""Transformation of columns that only Spark's physical plans show, not OpenLineage's events."""
+PARSED_PLAN = "PARSED_PLAN"
+"""Kind of transformations of columns that only Spark's physical plans show, not OpenLineage's events."""
 
 
 class ColumnId(NamedTuple):
@@ -169,7 +169,7 @@ class DatasetColumns:
 
         edges = tuple(
             edge
-            if edge.transform == PARSED_PLAN
+            if edge.transform.endswith(PARSED_PLAN)
             else structs.replace(edge, upstreams=tuple(filter(None, map(existing, edge.upstreams))))
             for edge in self.edges
         )

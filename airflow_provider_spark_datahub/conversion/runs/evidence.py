@@ -127,8 +127,8 @@ class _Sources:
             return run.sources[dataset]
         if dataset in run.inputs or dataset in run.outputs:
             return EVENT
-        transforms = self._transforms.get(dataset)
-        if transforms == {PARSED_PLAN}:
+        transforms = self._transforms.get(dataset, set())
+        if transforms and all(transform.endswith(PARSED_PLAN) for transform in transforms):
             return SPARK_PLAN
         return STATEMENT if transforms == {PARSED_SQL} else EVENT
 

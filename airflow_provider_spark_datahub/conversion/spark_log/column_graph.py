@@ -70,10 +70,14 @@ class Derivation(IntEnum):
 
 
 class ColumnSource(NamedTuple):
-    """A column that a plan reads."""
+    """A column that a plan reads.
+
+    :param decides: it is read for a condition, a key or an order, and not for its values.
+    """
 
     dataset: PlanDataset
     column: str
+    decides: bool = False
 
 
 Sources = dict[ColumnSource, Derivation]
@@ -114,6 +118,8 @@ class ColumnGraph:
         self.fields: dict[str, dict[str, None]] = {}
         self.scope: dict[str, str] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
+        self._deciding: dict[str, dict[str, None]] = {}
+        self._filters: dict[tuple[int, str], list[str]] = {}
         self._kept: frozenset[str] = frozenset()
         self._unions = 0
 
@@ -130,14 +136,28 @@ class ColumnGraph:
                 # Java objects hide the columns that they were made of.
                 is_alias = alias and node.kind != "SerializeFromObject"
                 aliases += [(self.scope.get(named["id"], named["id"]), expression)] if is_alias else []
-        for function, attribute in zip(node.listed("Functions") or (), attributes or (), strict=False):
-            self.derive(id_of(attribute), self.references(function), Derivation.AGGREGATION)
+        for place, (function, attribute) in enumerate(
+            zip(node.listed("Functions") or (), attributes or (), strict=False)
+        ):
+            self.derive_from(id_of(attribute), function, Derivation.AGGREGATION)
+            # Only the first step of an aggregate shows its filter.
+            whole, _, condition = function.removeprefix("partial_").partition(" FILTER (WHERE ")
+            if condition:
+                self._filters[place, whole] = self.references(function, deciding=True)
+            for below in self._filters.get((place, whole), ()):
+                self._deciding.setdefault(id_of(attribute), {})[below] = None
             self._read_fields(id_of(attribute), function, Derivation.AGGREGATION)
         for column, expression in aliases:
             if (self.names[column], expression) == _COUNTED_DOWN:
                 self.counted_down.add(column)
-            self.derive(column, self.references(expression), self.kind_of(expression))
+            self.derive_from(column, expression, self.kind_of(expression))
             self._read_fields(column, expression)
+
+    def derive_from(self, column: str, expression: str, kind: Derivation) -> None:
+        """Derive a column from the columns of an expression."""
+        if column not in self._kept and _MAY_DECIDE.search(expression):
+            self._deciding.setdefault(column, {}).update(dict.fromkeys(self.references(expression, deciding=True)))
+        self.derive(column, self.references(expression), kind)
 
     def derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
         """Derive a column from others: from none if it is constant."""
@@ -202,18 +222,21 @@ class ColumnGraph:
     def origins(self, column: str) -> Sources:
         """Return the columns of datasets that a column comes from, through all that lies between."""
         result: Sources = {}
-        waiting, seen = [(column, Derivation.IDENTITY)], set()
+        waiting, seen = [(column, Derivation.IDENTITY, False)], set()
         while waiting:
-            current, derivation = waiting.pop()
-            if (current, derivation) in seen:
+            step = waiting.pop()
+            if step in seen:
                 continue
-            seen.add((current, derivation))
-            for source in self.sources.get(current, ()):
-                result[source] = max(derivation, result.get(source, derivation))
-            for source, step in self.known.get(current, {}).items():
-                result[source] = max(derivation, step, result.get(source, derivation))
-            for below, step in self._derived.get(current, {}).items():
-                waiting.append((below, max(derivation, step)))
+            seen.add(step)
+            current, derivation, decides = step
+            for source, kind in (
+                dict.fromkeys(self.sources.get(current, ()), derivation) | self.known.get(current, {})
+            ).items():
+                own = source._replace(decides=True) if decides else source
+                result[own] = max(derivation, kind, result.get(own, derivation))
+            for below, kind in self._derived.get(current, {}).items():
+                waiting.append((below, max(derivation, kind), decides))
+            waiting += [(below, derivation, True) for below in self._deciding.get(current, ())]
         return result
 
     def path(self, column: str) -> set[str]:
@@ -234,10 +257,12 @@ class ColumnGraph:
             for step in self.path(column)
         )
 
-    def references(self, expression: str) -> list[str]:
+    def references(self, expression: str, *, deciding: bool = False) -> list[str]:
         """Return the ids of the columns whose values are in that of an expression, as far as Spark shows them.
 
         A text in it may look like a column, so an id counts only behind the name of its column.
+
+        :param deciding: return those in its conditions, keys and orders instead.
         """
         expression = _LAMBDA_VARIABLE.sub("", expression)
         conditions = _Conditions(expression).parts if _MAY_DECIDE.search(expression) else []
@@ -255,7 +280,7 @@ class ColumnGraph:
                 end = begin
                 while conditions and conditions[-1][0] > begin:
                     conditions.pop()
-                if not conditions or conditions[-1][1] <= begin:
+                if (bool(conditions) and begin < conditions[-1][1]) == deciding:
                     references.append(self._referenced(match))
         return references
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 
 from msgspec import structs
 
@@ -164,38 +164,40 @@ class QueryMerge:
     def _edges(
         self, written: Written, state: DatasetState, tables: DatabaseTables, guesses: Collection[DatasetId]
     ) -> list[tuple[ColumnEdge, bool]]:
-        """Return an edge for each column, under the name in the output's schema, and whether it has all sources."""
+        """Return the edges of each column, under the name in the output's schema, and whether they have all sources."""
         queries = self._of_databases(written.columns, tables)
         names = {name.lower(): name for name in reversed(field_names(state.schema))}
         spellings = Counter(map(str.lower, {*written.columns, *written.resolved}))
         edges = []
-        for column in dict.fromkeys((*written.columns, *written.resolved)):
+        kinds = (False, True) if self._settings.capture_indirect_columns else (False,)
+        for column, decides in product(dict.fromkeys((*written.columns, *written.resolved)), kinds):
             upstreams: dict[ColumnId | None, None] = {}
-            for source in written.columns.get(column, ()):
+            for source in (one for one in written.columns.get(column, ()) if one.decides is decides):
                 if source.dataset.relation:
                     upstreams |= dict.fromkeys(queries[source.dataset.relation].get(source.column, ()))
                 else:
                     upstreams[self._names.column(source)] = None
             named = tuple(one for one in upstreams if one is not None and one.dataset not in guesses)
             name = names.get(column.lower(), column) if spellings[column.lower()] == 1 else column
-            is_whole = column in written.resolved and len(named) == len(upstreams)
-            edges.append((ColumnEdge((name,), named, PARSED_PLAN), is_whole))
+            is_whole = not decides and column in written.resolved and len(named) == len(upstreams)
+            transform = f"{'INDIRECT' if decides else 'DIRECT'}:{PARSED_PLAN}"
+            edges.append((ColumnEdge((name,), named, transform), is_whole))
         return edges
 
     def _with_edges(self, state: DatasetState, edges: Sequence[tuple[ColumnEdge, bool]], sql: str) -> DatasetState:
         """Return the state with the edges of a plan in place of those that lack sources or have others."""
         columns = state.columns or DatasetColumns.of((), sql)
-        names = {edge.downstreams[0].lower() for edge, _ in edges}
+        names = {edge.downstreams[0] for edge, _ in edges}
         # Events may spell a column in another case, unless its dataset has columns that differ in nothing else.
-        fold = str.lower if len(names) == len(edges) else str
-        reported: dict[str, set[_Key]] = {}
-        for edge in columns.direct_edges():
+        fold = str.lower if len(names) == len(set(map(str.lower, names))) else str
+        reported: dict[tuple[str, bool], set[_Key]] = {}
+        for edge in (edge for edge in columns.edges if not edge.of_all_rows):
             for column in edge.downstreams:
-                reported.setdefault(fold(column), set()).update(map(self._key, edge.upstreams))
+                reported.setdefault((fold(column), edge.is_direct), set()).update(map(self._key, edge.upstreams))
         wrong, new = set(), []
         for edge, is_whole in edges:
             column = fold(edge.downstreams[0])
-            sources = reported.get(column, set())
+            sources = reported.get((column, edge.is_direct), set())
             if is_whole and sources - set(map(self._key, edge.upstreams)):
                 wrong.add(column)
                 sources = set()

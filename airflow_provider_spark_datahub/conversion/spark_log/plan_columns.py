@@ -381,7 +381,7 @@ class _Visitor:
         for expressions in node.rows() if output else ():
             of_columns = expressions[-len(output or ()) :]
             for column, expression in zip(output or (), of_columns, strict=False):
-                self.graph.derive(column, self.graph.references(expression), self.graph.kind_of(expression))
+                self.graph.derive_from(column, expression, self.graph.kind_of(expression))
                 if len(of_columns) != len(output or ()):
                     self.graph.hide(column)
         return output

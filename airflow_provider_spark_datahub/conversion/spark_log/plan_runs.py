@@ -257,11 +257,13 @@ class PlanRuns:
         return run
 
     def _edges(self, column: str, sources: Sources) -> Iterator[ColumnEdge]:
-        named = {self._names.column(source): derivation for source, derivation in sources.items()}
-        transform = ",".join(sorted({f"DIRECT:{derivation.name}" for one, derivation in named.items() if one}))
-        upstreams = tuple(one for one in named if one is not None)
-        if upstreams:
-            yield ColumnEdge((column,), upstreams, transform)
+        for decides in (False, True) if self._settings.capture_indirect_columns else (False,):
+            of_kind = {source: derivation for source, derivation in sources.items() if source.decides is decides}
+            named = {self._names.column(source): derivation for source, derivation in of_kind.items()}
+            upstreams = tuple(one for one in named if one is not None)
+            kinds = {f"DIRECT:{derivation.name}" for one, derivation in named.items() if one is not None}
+            if upstreams:
+                yield ColumnEdge((column,), upstreams, "INDIRECT:CONDITIONAL" if decides else ",".join(sorted(kinds)))
 
     def add_application(self) -> int:
         """Add an application without events to the fold, and return the number of its runs.

@@ -391,7 +391,7 @@ def _runs_of_plans(query: _Query) -> Iterator[RunState]:
         if parts[0].query_run_id != run_id or parts[0].failure:
             continue
         edges = [
-            ColumnEdge((column,), upstreams, PARSED_PLAN)
+            ColumnEdge((column,), upstreams, f"DIRECT:{PARSED_PLAN}")
             for column, sources in plans.of(query.logged.plans_of(parts)).result.items()
             if column not in known and (upstreams := tuple(_column_ids(sources, query.logged.default_fs)))
         ]
@@ -402,7 +402,7 @@ def _runs_of_plans(query: _Query) -> Iterator[RunState]:
 
 def _column_ids(sources: Iterable[ColumnSource], default_fs: str) -> Iterator[ColumnId]:
     for source in sources:
-        if source.dataset.path:
+        if source.dataset.path and not source.decides:
             yield ColumnId(location_of(source.dataset.path, default_fs), source.column)
 
 
