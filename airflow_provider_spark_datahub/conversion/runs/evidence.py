@@ -14,7 +14,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL, short_statement
-from airflow_provider_spark_datahub.conversion.datasets import parent_folders
+from airflow_provider_spark_datahub.conversion.datasets import is_parent_folder, parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
@@ -103,13 +103,8 @@ def properties_of_sources(touched: Touched) -> dict[str, dict[str, str]]:
                 executions.setdefault(urn, {})[run.job_name.rpartition("_")[2]] = None
             else:
                 reported.add(urn)
-    return {
-        urn: {
-            "source": _best(found),
-            **(_listed("executions", list(executions[urn])) if urn not in reported else {}),
-        }
-        for urn, found in sources.items()
-    }
+    silent = {urn: _listed("executions", [*ids]) for urn, ids in executions.items() if urn not in reported}
+    return {urn: {"source": _best(found), **silent.get(urn, {})} for urn, found in sources.items()}
 
 
 class _Sources:
@@ -238,5 +233,7 @@ def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
             around = next((path for path in parent_folders(dataset.name) if path in folders), None)
             if around is not None:
                 yield kind, dataset, f"it is a part of {around}, which is the dataset", "section 7.3"
+            elif any(is_parent_folder(dataset.name, path) for path in folders):
+                yield kind, dataset, "files in it, which the query lists, are the datasets", "section 7.3"
             else:
                 yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"
