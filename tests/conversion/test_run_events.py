@@ -79,8 +79,9 @@ def test_tables_that_a_log_hides_are_named() -> None:
 @pytest.mark.parametrize("recording", ["kafka-3.5.9", "kafka-4.0.5"])
 def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
     missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording)).jobs)
-    # Spark writes topics without a plan that names the files: the read of their header does.
-    assert missing == {("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
+    # Spark writes topics without a plan that names the files.
+    customers = ("inputs", "urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/customers.csv,PROD)")
+    assert missing == {customers, ("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
     gaps = from_log(log_events(recording)).diagnostics.gaps
     hidden = "Spark's event log does not name its sink (KafkaTable)"
     assert f"no output of the streaming query 'mirror' is known: {hidden}" in gaps

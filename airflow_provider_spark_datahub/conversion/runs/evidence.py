@@ -14,7 +14,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
 from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL, short_statement
-from airflow_provider_spark_datahub.conversion.datasets import is_parent_folder, parent_folders
+from airflow_provider_spark_datahub.conversion.datasets import parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
@@ -233,7 +233,7 @@ def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
             around = next((path for path in parent_folders(dataset.name) if path in folders), None)
             if around is not None:
                 yield kind, dataset, f"it is a part of {around}, which is the dataset", "section 7.3"
-            elif any(is_parent_folder(dataset.name, path) for path in folders):
+            elif any(dataset.name.rstrip("/") in parent_folders(path) for path in folders):
                 yield kind, dataset, "files in it, which the query lists, are the datasets", "section 7.3"
             else:
                 yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"

@@ -137,22 +137,19 @@ class _Merge:
 
     def merged(self) -> Application:
         """Return the application with the lineage of its plans."""
-        silent, inferring, paths = list[PlanRun](), set[str](), dict[str, dict[str, None]]()
+        silent, paths = list[PlanRun](), dict[str, dict[str, None]]()
         for parts in self._logged.root_executions():
             plan = self._plans.of(parts)
             moments = (moment for part in parts for moment in part.moments)
             matched = sorted({run_id for moment in moments for run_id in self._by_moment.get(moment, ())})
             if matched:
                 self._by_id |= self._queries.merged({run_id: self._by_id[run_id] for run_id in matched}, plan)
-                inferring.update(matched if plan.is_inference else ())
                 for run_id in matched:
                     paths.setdefault(run_id, {}).update(SqlExecution.paths_of_rdds(parts))
             elif self._reported.isdisjoint(part.id for part in parts):
                 silent.append(plan)
-        for run_id in inferring if not self._plans.hides_relations else ():
-            self._by_id[run_id] = structs.replace(self._by_id[run_id], inputs={})
-        reads = _ReadsOfDriver(self._by_id.values())
-        added = [run for plan in silent if (run := self._unreported(plan, reads)) is not None]
+        first_write_ms = _first_writes(self._by_id.values())
+        added = [run for plan in silent if (run := self._unreported(plan, first_write_ms)) is not None]
         files, of_jobs = self._plans.files, self._logged.rdd_reads
         runs = [(self._by_id[run.run_id], of_jobs.get(run.start_ms or 0, {})) for run in self._application.runs]
         named = [files.named_in(run, paths.get(run.run_id) or of_job) for run, of_job in runs]
@@ -172,18 +169,22 @@ class _Merge:
 
     # -- queries that only the log shows
 
-    def _unreported(self, plan: PlanRun, reads: _ReadsOfDriver) -> RunState | None:
-        """Return the run of a lost execution, or of one whose rows the driver took."""
-        parts = plan.parts
-        place = next((self._places_of_lost[part.id] for part in parts if part.id in self._places_of_lost), None)
+    def _unreported(self, plan: PlanRun, first_write_ms: Mapping[DatasetId, int]) -> RunState | None:
+        """Return the run of a lost execution, or of one whose rows the driver took: OpenLineage leaves many out.
+
+        Reading back what the application has written does not count.
+        """
+        place = next((self._places_of_lost[part.id] for part in plan.parts if part.id in self._places_of_lost), None)
         if self._lost is not None and place is not None:
             run, lost = self._logged_run(plan), self._lost[place]
-            self._lost[place] = replace(lost, reason=self._shown(run, parts))
+            self._lost[place] = replace(lost, reason=self._shown(run, plan.parts))
             return run
-        if plan.only_reads and plan.ended_well and self._plans.is_read(plan):
-            read = self._logged_run(plan)
-            return reads.new_of(read) if read is not None else None
-        return None
+        is_read = plan.only_reads and plan.ended_well and not plan.is_inference
+        run, start_ms = self._logged_run(plan) if is_read else None, plan.parts[0].start_ms
+        if run is None:
+            return None
+        inputs = {one: state for one, state in run.inputs.items() if start_ms < first_write_ms.get(one, LATEST_MS)}
+        return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
 
     def _logged_run(self, plan: PlanRun) -> RunState | None:
         run = self._plans.run_of(plan)
@@ -204,35 +205,19 @@ class _Merge:
     def _shown(self, run: RunState | None, parts: Sequence[SqlExecution]) -> str:
         """Return what the plans of a lost execution show, for people."""
         datasets = PlanDatasets.of(part.plan for part in parts).all
-        unknown = dict.fromkeys(
-            named.table or named.path or named.relation for named in datasets if self._names.id_of(named) is None
-        )
+        unknown = {one.table or one.path or one.relation: None for one in datasets if self._names.id_of(one) is None}
         shown = ["lineage comes from the plan"] if run is not None else []
         shown += [f"the plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
         return redact_text("; ".join(shown)) or "no lineage: the plan names no file or table"
 
 
-class _ReadsOfDriver:
-    """Queries whose rows the driver took: OpenLineage leaves many out.
-
-    Reading back what the application has written does not count.
-    """
-
-    def __init__(self, runs: Iterable[RunState]) -> None:
-        self._first_write_ms: dict[DatasetId, int] = {}
-        for run in runs:
-            for dataset, _ in run.written if run.job_type != RDD_JOB else ():
-                first_ms = self._first_write_ms.get(dataset, LATEST_MS)
-                self._first_write_ms[dataset] = min(run.start_ms or 0, first_ms)
-
-    def new_of(self, run: RunState) -> RunState | None:
-        """Return the run with the datasets that no earlier query wrote; ``None`` if there are none."""
-        inputs = {
-            dataset: state
-            for dataset, state in run.inputs.items()
-            if (run.start_ms or 0) < self._first_write_ms.get(dataset, LATEST_MS)
-        }
-        return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
+def _first_writes(runs: Iterable[RunState]) -> dict[DatasetId, int]:
+    """Return when the application first wrote each dataset, in ms since the epoch."""
+    first_ms: dict[DatasetId, int] = {}
+    for run in runs:
+        for dataset, _ in run.written if run.job_type != RDD_JOB else ():
+            first_ms[dataset] = min(run.start_ms or 0, first_ms.get(dataset, LATEST_MS))
+    return first_ms
 
 
 def _in_time(runs: Sequence[RunState], added: Iterable[RunState]) -> tuple[RunState, ...]:

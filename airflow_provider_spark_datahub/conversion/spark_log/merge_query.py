@@ -51,6 +51,8 @@ class QueryMerge:
         runs = {run_id: with_known_columns(self._with_tables(run, relations)) for run_id, run in runs.items()}
         if not plan.ended_well:
             return runs
+        if plan.is_inference:
+            return {run_id: structs.replace(_without_outputs(run), inputs={}) for run_id, run in runs.items()}
         runs = {run_id: self._with_uses(run, plan) for run_id, run in runs.items()}
         if plan.only_reads and any(run.outputs for run in runs.values()):
             # OpenLineage takes the rows of a cache for a dataset that is written.
@@ -107,7 +109,7 @@ class QueryMerge:
 
         A folder is not an input beside its files, nor are its files beside it.
         """
-        if not plan.is_readable:
+        if not any(part.plan for part in plan.parts):
             return runs
         read = {dataset: state for dataset, state in plan.inputs.items() if dataset not in plan.guesses}
         planned = {self._namer.name(dataset) for dataset in (*read, *plan.outputs)}

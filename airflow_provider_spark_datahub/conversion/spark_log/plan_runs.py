@@ -82,7 +82,6 @@ _WRITES = re.compile(
 )
 # Commands are not queries whose rows the driver takes.
 _NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
-_RELATION = "(LogicalRelation)"
 # Spark calls what reads a header, or infers a schema, after the reader's method. Other statements, and jobs that give
 # their work a name, hide it: then its plan shows it.
 _READER_CALLS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
@@ -131,11 +130,6 @@ class PlanRun:
     guesses: frozenset[DatasetId] = frozenset()
 
     @property
-    def is_readable(self) -> bool:
-        """Return whether the log has its plans."""
-        return any(part.plan for part in self.parts)
-
-    @property
     def gap(self) -> str:
         """Why its plans do not show where the rows come from; empty if they do."""
         return short_statement(", and ".join(self.columns.ends), 200)
@@ -143,8 +137,8 @@ class PlanRun:
     @property
     def only_reads(self) -> bool:
         """Return whether the driver takes its rows: it is not a write, a command or a micro-batch."""
-        is_batch = not self.parts[0].query_run_id
-        return is_batch and self.is_readable and not any(part.has_in_tree(_NO_READS) for part in self.parts)
+        is_batch = not self.parts[0].query_run_id and any(part.plan for part in self.parts)
+        return is_batch and not any(part.has_in_tree(_NO_READS) for part in self.parts)
 
     @property
     def is_inference(self) -> bool:
@@ -166,7 +160,6 @@ class PlanRuns:
     :param fold: takes the runs that have no events: their symlinks and details.
     :ivar files: what RDDs read.
     :ivar tables: tables behind paths whose platform only the application's own events show.
-    :ivar hides_relations: a plan does not show which files it reads, such as that of a write to Kafka.
     """
 
     def __init__(self, application: LoggedApplication, names: PlanNames, fold: Fold, settings: LineageSettings) -> None:
@@ -175,7 +168,6 @@ class PlanRuns:
         self._columns = PlanColumns()
         self.files = FilesOfRdds(application)
         self.tables: dict[DatasetId, DatasetId] = {}
-        self.hides_relations = False
         self._written: dict[DatasetId, dict[str, None]] = {}
         self._schemas = {dataset: state.schema for dataset, state in names.states if state.schema is not None}
         self._events = _Events(application)
@@ -189,7 +181,6 @@ class PlanRuns:
         # A function of ``foreachBatch`` may create a view of its rows before it writes them.
         plans = [plan for plan in plans if not _READS_NOTHING.search(plan)]
         datasets = PlanDatasets.of(plans)
-        self.hides_relations |= bool(datasets.sinks) and any(_RELATION in reason for reason in columns.unknown)
         inputs, outputs = self._states(datasets.sources), self._states(datasets.sinks)
         inputs |= {dataset: DatasetState() for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))}
         changes_rows = any(node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes)
@@ -209,10 +200,6 @@ class PlanRuns:
                 self._written.setdefault(one.dataset, {}).update(dict.fromkeys(names))
         outputs |= self._changed_tables(plans)
         return PlanRun(parts, columns, inputs, outputs, written, replaced, rest, guesses)
-
-    def is_read(self, plan: PlanRun) -> bool:
-        """Return whether an execution counts as a read. Ask after the last: it may be the only one to name a file."""
-        return self.hides_relations or not plan.is_inference
 
     def written(self, columns: ExecutionColumns, outputs: Mapping[DatasetId, DatasetState]) -> Collection[Written]:
         """Return the columns that an execution writes to each of its outputs, and to sinks without a name."""
@@ -276,7 +263,7 @@ class PlanRuns:
             self._fold.add(RunEvent.parse(event))
         plans = [self.of(parts) for parts in application.root_executions()]
         # A micro-batch that names a sink ran a function of the job (foreachBatch).
-        plans = [plan for plan in plans if (not plan.parts[0].query_run_id or plan.outputs) and self.is_read(plan)]
+        plans = [plan for plan in plans if (not plan.parts[0].query_run_id or plan.outputs) and not plan.is_inference]
         begun: list[tuple[int, PlanRun | None]] = [(plan.parts[0].start_ms, plan) for plan in plans]
         begun += [(start_ms, None) for start_ms in application.rdd_reads]
         for start_ms, plan in sorted(begun, key=itemgetter(0)):
