@@ -161,7 +161,7 @@ def rejected_edges(
         query = short_statement(events.sql, _LONGEST_STATEMENT) or events.job_name
         for kind, dataset, reason, rule in (
             *_whole_queries(own, in_flight),
-            *_overruled(own),
+            *((kind, dataset, *_OVERRULED) for kind, dataset in own.overruled),
             *_not_written(run),
             *_under_other_names(own, run),
             *(("input", dataset, *_phantom(run)) for dataset in run.inputs if dataset in phantoms),
@@ -171,6 +171,7 @@ def rejected_edges(
                 yield RejectedEdge(urn, kind, run.run_id, query, reason, rule)
 
 
+_OVERRULED = "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
 _Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]
 
 
@@ -197,12 +198,6 @@ def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
     elif run.job_type in in_flight and not run.ended:
         reason = "the query was running when the application ended", "section 7.1"
         yield from (("output", dataset, *reason) for dataset in run.outputs)
-
-
-def _overruled(run: RunState) -> _Rejected:
-    """Yield the datasets that the plan of a query neither reads nor writes: plans lead."""
-    for kind, dataset in run.overruled:
-        yield kind, dataset, "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
 
 
 def _not_written(run: RunState) -> _Rejected:
