@@ -154,6 +154,9 @@ def test_plans_show_whole_columns(plans: list[list[str]], columns: dict[str, lis
     }
     assert {name: listed + ["?"] * (name not in resolved) for name, listed in sources.items()} == columns
     assert [*found.unknown] == unknown
+    behind_checkpoints = {one.path.rpartition("/")[2] for one in found.held}
+    of_columns = {name.partition(".")[0] for listed in columns.values() for name in listed}
+    assert behind_checkpoints == (of_columns if any("heckpoint at" in text for text in plans[-1]) else set())
 
 
 @cases("run_events")

@@ -84,6 +84,7 @@ class ExecutionColumns(NamedTuple):
     :param ends: why the plans do not show where columns come from, in the order of the plans.
     :param resolved: columns of each sink whose sources the plans show in full, with their names: none for constants.
     :param complete: sinks whose columns are all resolved.
+    :param held: datasets behind the checkpoints that it reads.
     :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and commands.
     """
 
@@ -92,6 +93,7 @@ class ExecutionColumns(NamedTuple):
     ends: tuple[str, ...]
     resolved: Mapping[PlanDataset, frozenset[str]] = MappingProxyType({})
     complete: frozenset[PlanDataset] = frozenset()
+    held: tuple[PlanDataset, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -137,6 +139,7 @@ class PlanColumns:
             tuple(visitor.ends or visitor.unknown),
             sinks.resolved,
             sinks.complete,
+            (*visitor.held,),
             # A part of the execution may name the target of the command around it.
             (*visitor.unknown, *(reason for tree in trees if not written for reason in tree.hidden_targets())),
         )
@@ -197,6 +200,7 @@ class _Visitor:
     :param has_parts: the execution has inner ones, which run the queries that its plan only names.
     :ivar ends: reasons why the plans do not show where columns come from.
     :ivar unknown: leaves that hide a dataset, or may hide one, for people.
+    :ivar held: datasets behind the checkpoints that the plans read.
     """
 
     def __init__(
@@ -209,6 +213,7 @@ class _Visitor:
         self.graph = ColumnGraph()
         self.ends: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
+        self.held: dict[PlanDataset, None] = {}
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
         self._scope: dict[str, str] = {}
@@ -341,6 +346,7 @@ class _Visitor:
             return
         for column, known in zip(listed, first, strict=True):
             self.graph.read_held(column, checkpoint[known])
+            self.held.update({source.dataset: None for source in checkpoint[known].sources})
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:

@@ -181,7 +181,7 @@ class PlanRuns:
         # A function of ``foreachBatch`` may create a view of its rows before it writes them.
         plans = [plan for plan in plans if not _READS_NOTHING.search(plan)]
         datasets = PlanDatasets.of(plans)
-        inputs, outputs = self._states(datasets.sources), self._states(datasets.sinks)
+        inputs, outputs = self._states([*datasets.sources, *columns.held]), self._states(datasets.sinks)
         inputs |= {dataset: DatasetState() for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))}
         changes_rows = any(node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes)
         rest = frozenset(inputs.keys() & outputs.keys() if changes_rows else ())
