@@ -46,7 +46,7 @@ _WHY = {
 """Why lineage is in a state, if no report says more."""
 _NEXT = {
     "quarantined": "Mend what the reason names, then press Requeue and Deliver now.",
-    **dict.fromkeys(("pending", "unfinished"), "The task's next run delivers it; press Deliver now to have it sooner."),
+    **dict.fromkeys(("pending", "unfinished"), "The task's next run delivers the lineage, or press Deliver now."),
 }
 _RUNS = frozenset({"running", "deferred", "restarting"})
 """Airflow's states of an attempt whose lineage is still to come."""
