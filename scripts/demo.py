@@ -84,7 +84,7 @@ def _write_shop() -> None:
         f"2026-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}"
         for number in range(1, ORDERS + 1)
     )
-    renamed = os.environ.get("DEMO_RENAME", "-")  # a column that the second task needs (docs/changed.md)
+    renamed = os.environ.get("DEMO_RENAME", "-")  # a column that the second task needs (docs/history.md)
     header = "order_id,customer_id,amount,status,order_date".replace(renamed, f"new_{renamed}")
     _write_csv("orders", header, orders)
 

@@ -1,4 +1,4 @@
-"""Fingerprints of attempts, and what changed since the last green run (``docs/changed.md``)."""
+"""Fingerprints of attempts, and what changed since the last green run (``docs/history.md``)."""
 
 from __future__ import annotations
 

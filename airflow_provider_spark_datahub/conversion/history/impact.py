@@ -1,4 +1,4 @@
-"""What one write of a dataset reached: the task instances that read it, and what they wrote (``docs/impact.md``).
+"""What one write of a dataset reached: the task instances that read it, and what they wrote (``docs/history.md``).
 
 When in doubt, a task instance counts as reached. Runs are those of an outbox, or those that DataHub holds: of other
 hosts, or forgotten by the outbox.
