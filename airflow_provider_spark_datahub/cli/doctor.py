@@ -29,7 +29,6 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, De
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.foundation.files import described, exists, is_folder
 from airflow_provider_spark_datahub.foundation.text import counted, nearest, printable
-from airflow_provider_spark_datahub.plugins.policy import DROP_INS
 from airflow_provider_spark_datahub.task import LineageOptions, OptionError, may_run, unawaited_events
 from airflow_provider_spark_datahub.visualization import format_duration
 
@@ -126,6 +125,8 @@ class _HealthChecks:
     @staticmethod
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
         """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
+        from airflow_provider_spark_datahub.plugins.policy import DROP_INS  # Airflow logs to the output at its import
+
         try:
             options = hooks.configuration().resolve()
             enabled = hooks.configuration().is_enabled()

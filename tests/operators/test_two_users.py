@@ -91,9 +91,9 @@ def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(shared
 
 def test_a_process_of_another_user_is_not_the_spark_of_an_attempt(shared: Path) -> None:
     events_file = shared / "home/try1-0.ndjson"
-    wait = ["/bin/bash", "-c", "echo; read -t 600 <> <(:)", f"spark.openlineage.transport.location={events_file}"]
+    wait = ["/bin/bash", "-c", "echo; read -t 600", f"spark.openlineage.transport.location={events_file}"]
     for user, is_spark in ((NOBODY, False), (0, True)):
-        with subprocess.Popen(wait, stdout=subprocess.PIPE, user=user) as process:
+        with subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user) as process:
             assert process.stdout
             process.stdout.readline()
             found = capture.running_submits(str(events_file))

@@ -219,6 +219,7 @@ def _not_written(run: RunState) -> _Rejected:
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
     """Yield the datasets that count under another name in the end."""
     folders = {name.name for name in (*renamed.inputs, *renamed.outputs)}
+    above = {folder for path in folders for folder in parent_folders(path)}
     sides: tuple[tuple[Literal["input", "output"], Collection[DatasetId], Collection[DatasetId]], ...] = (
         ("input", run.inputs, renamed.inputs),
         ("output", run.outputs, renamed.outputs),
@@ -228,7 +229,7 @@ def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
             around = next((path for path in parent_folders(dataset.name) if path in folders), None)
             if around is not None:
                 yield kind, dataset, f"it is a part of {around}, which is the dataset", "section 7.3"
-            elif any(dataset.name.rstrip("/") in parent_folders(path) for path in folders):
+            elif dataset.name in above:
                 yield kind, dataset, "files in it, which the query lists, are the datasets", "section 7.3"
             else:
                 yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"

@@ -205,9 +205,8 @@ class QueryMerge:
                 sources = set()
             if upstreams := tuple(one for one in edge.upstreams if self._key(one) not in sources):
                 new.append(structs.replace(edge, upstreams=upstreams))
-        if not wrong and not new:
-            return state
-        return structs.replace(state, columns=columns.without(lambda name: fold(name) in wrong).with_edges(new))
+        corrected = columns.without(lambda name: fold(name) in wrong).with_edges(new) if wrong or new else state.columns
+        return structs.replace(state, columns=corrected)
 
     def _key(self, column: ColumnId) -> _Key:
         return self._namer.name(column.dataset), column.field.lower()
