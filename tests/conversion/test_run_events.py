@@ -166,7 +166,7 @@ def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, 
 
 @cases("run_events")
 def test_loaded_files_are_named_from_the_folder_of_the_driver(arguments: str, inputs: str | None) -> None:
-    properties = {"System Properties": {"user.dir": "/work"}, "Hadoop Properties": {"fs.defaultFS": "hdfs://nn:8020"}}
+    properties = {"System Properties": {"user.dir": "/jobs"}, "Hadoop Properties": {"fs.defaultFS": "hdfs://nn:8020"}}
     tree = "Execute LoadDataCommand (1)\n   +- LoadDataCommand (2)"
     text = plan(tree, "Execute LoadDataCommand\nOutput: []", f"LoadDataCommand\nArguments: `db`.`p`, {arguments}")
     began = {"Event": "SparkListenerEnvironmentUpdate", **properties}
