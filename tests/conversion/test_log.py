@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
+from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution, StreamingQuery
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
 from tests.conversion.builders import proposals, settings
 from tests.conversion.event_logs import (
@@ -126,3 +127,10 @@ def test_malformed_events_are_skipped(junk: Any) -> None:
     assert [
         violation for job in jobs for each in proposals(job) for violation in canonical_violations(each.to_obj())
     ] == []
+
+
+def test_the_folder_of_a_stream_is_in_place_of_its_files_whatever_its_name() -> None:
+    folder, index = r"file:/a\1\g<x>", "Location: InMemoryFileIndex "
+    query = StreamingQuery("id", "run", sources={f"FileStreamSource[{folder}]": None})
+    part = SqlExecution(0, "", f"{index}[{folder}/b.csv, ... 1 entries]", 0, 0, query_run_id="run")
+    assert LoggedApplication("app", queries={"run": query}).plans_of([part]) == [f"{index}[{folder}]"]

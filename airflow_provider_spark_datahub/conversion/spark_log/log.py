@@ -218,8 +218,9 @@ class LoggedApplication:
         query = next((self.queries.get(part.query_run_id) for part in parts if part.query_run_id), None)
         for source in map(_FILE_SOURCE.fullmatch, query.sources if query is not None else ()):
             if source is not None:
+                path = source["path"].replace("\\", r"\\")
                 files = re.compile(rf"(\bLocation: \w+ ?)\[{re.escape(source['path'].rstrip('/'))}/[^\]\n]*\]")
-                plans = [files.sub(rf"\1[{source['path']}]", plan) for plan in plans]
+                plans = [files.sub(rf"\1[{path}]", plan) for plan in plans]
         return plans
 
     def root_executions(self, *, with_micro_batches: bool = True) -> list[list[SqlExecution]]:
