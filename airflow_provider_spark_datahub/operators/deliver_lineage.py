@@ -60,18 +60,15 @@ class DeliverLineageOperator(BaseOperator):
 
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
         outbox = hooks.configured_outbox(self.outbox_location)
-        limits = DrainLimits(
-            seconds=None if self.max_seconds is None else float(self.max_seconds),
-            entry_seconds=self.entry_seconds,
-        )
+        seconds, services = None if self.max_seconds is None else float(self.max_seconds), hooks.AirflowServices()
         drained = task.drain(
             outbox,
-            hooks.airflow_connections(partial(hooks.final_result, hooks.AirflowServices(), context.get("ti"))),
-            limits,
+            hooks.airflow_connections(partial(hooks.final_result, services, context.get("ti"))),
+            DrainLimits(seconds, self.entry_seconds),
             connection=self.datahub_conn_id,
             wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
         ).run()
-        hooks.gauge_outbox(outbox)
+        services.ask("metrics", partial(hooks.gauge_outbox, outbox), None)
         self.log.info("%s", drained.sentence)
         for problem in drained.problems:
             self.log.warning("%s", problem)
