@@ -24,11 +24,6 @@ PROPERTIES = {
 }
 
 
-def spark_home() -> Path:
-    """Return this Spark's home."""
-    return next((CONNECTORS / "spark").glob("lib/python3*/site-packages/pyspark"), CONNECTORS)
-
-
 def spark_path() -> str:
     """Return the search path for programs, this Spark's first."""
     return f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"

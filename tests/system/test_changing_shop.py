@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
@@ -29,9 +29,6 @@ WITHOUT_VAT = "buyer,country,tax\n1,DE,10\n2,FR,20\n"
 class Shop:
     """Shop whose DAG runs several times, each time with other orders."""
 
-    dag_id = DAG
-    environment: ClassVar[dict[str, object]] = {}
-
     def __init__(self, home: AirflowHome, folder: Path) -> None:
         self._home, self.folder = home, folder
         (folder / "lake/raw").mkdir(parents=True)
@@ -41,9 +38,8 @@ class Shop:
         places: dict[str, Any] = {
             "SHOP_LAKE": self.folder / "lake",
             "AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": self.folder / "outbox",
-            **self.environment,
         }
-        return self._home.dags_test(self.dag_id, self.folder / name, **places)
+        return self._home.dags_test(DAG, self.folder / name, **places)
 
     def tables(self) -> dict[str, list[str]]:
         """Return the rows that each task wrote."""

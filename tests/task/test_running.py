@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import os
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +23,9 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.task import EndedAttempt, LineageReport, job_events
-from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.delivery.samples import delivered_text
 from tests.operators.tries import CORPUS
-from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 from tests.patience import HANGS, wait_until
 from tests.task.attempts import ENDED, FAILED, JOB, Try, aspects
@@ -353,88 +349,19 @@ def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest
     assert secret.decode() not in caplog.text
 
 
-# -- what it costs
-
-
-IMPORTS_OF_AN_ATTEMPT = """
-    import sys
-    from pathlib import Path
-    from tests.oracles.gms import GmsStandIn
-    from airflow_provider_spark_datahub.capture import ParentRun, Submission
-    from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-    from airflow_provider_spark_datahub.hooks.datahub import open_sink
-    from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-    from airflow_provider_spark_datahub.hooks.storage import open_outbox
-    from airflow_provider_spark_datahub.capture import SparkSubmit
-    from airflow_provider_spark_datahub.task import AttemptLineage, Connections, RunningAttempt
-
-    folder = Path(sys.argv[1])
-    options = configuration().resolve(
-        datahub_conn_id="gms",
-        events_location=str(folder / "kept"),
-        outbox_location=str(folder / "kept"),
-        openlineage_jar=str(folder / "openlineage-spark_2.13-1.53.0.jar"),
-    )
-    connections = Connections(open_sink, open_outbox)
-    attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
-    lineage = AttemptLineage(options, attempt, connections)
-    lineage.earlier.warn_of_orphans()
-    spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(folder / "spark")}, True)
-    run = ParentRun("default", "shop", "01990000-0000-7000-8000-000000000001")
-    lineage.inject(Submission(), spark, run, run)
-    running = RunningAttempt(lineage)
-    lineage.job.events.parent.mkdir(parents=True, exist_ok=True)
-    lineage.job.events.write_bytes((folder / "events.ndjson").read_bytes())
-    if sys.argv[2] == "announced":
-        running.announce()
-    before = set(sys.modules)
-    from airflow_provider_spark_datahub.task import AttemptEnd, EndedAttempt
-
-    EndedAttempt(lineage, AttemptEnd(True, "SUCCESS", 1_767_225_900_000, 30.0), running).finish()
-    assert lineage.report.delivered == lineage.report.proposals, lineage.report
-    print(*sorted(sys.modules))
-    print(*sorted(set(sys.modules) - before))
-"""
-RARELY_USED = (
-    "backfill",
-    "capture.child_spark",
-    "capture.class_archive",
-    "capture.connect_session",
-    "conversion.archive",
-    "conversion.runs.hive_sessions",
-    "conversion.spark_log.",
-    "delivery.sinks.file",
-    "delivery.sinks.kafka",
-    "delivery.sinks.object_store",
-    "visualization",
-)
-"""Modules for other launchers, sinks and options than those of a plain task, which costs it CPU to import."""
-
-
-def imports_of_an_attempt(folder: Path, announced: str) -> tuple[list[str], list[str]]:
-    """Return the modules of an attempt with default options, and those that its end imported."""
-    (folder / "events.ndjson").write_bytes(b"".join(LINES))
-    executable(spark_at(folder / "spark") / "bin/spark-submit")
-    openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar")
-    with GmsStandIn() as gms:
-        connection = json.dumps({"conn_type": "datahub-rest", "host": gms.url})
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(IMPORTS_OF_AN_ATTEMPT), str(folder), announced],
-            env={**os.environ, "AIRFLOW_CONN_GMS": connection},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert done.returncode == 0, done.stderr
-    used, at_the_end = (line.split() for line in done.stdout.splitlines()[-2:])
-    return used, at_the_end
-
-
-@pytest.mark.slow
-def test_an_attempt_imports_only_what_it_uses_and_its_end_nothing_after_the_announcement(tmp_path: Path) -> None:
-    used, at_the_end = imports_of_an_attempt(tmp_path, "announced")
-    assert at_the_end == []
-    own = [name.partition(".")[2] for name in used if name.startswith("airflow_provider_spark_datahub.")]
+def test_a_task_imports_nothing_of_other_launchers_sinks_and_options() -> None:
+    """Each module costs every task CPU."""
+    program = """if True:
+        import sys
+        from airflow_provider_spark_datahub.hooks import datahub, storage
+        from airflow_provider_spark_datahub.operators import spark_submit
+        from airflow_provider_spark_datahub.task import EndedAttempt, RunningAttempt
+        print(*sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    own = {name.partition(".")[2] for name in done.stdout.split() if name.startswith("airflow_provider_spark_datahub.")}
     assert "conversion.convert" in own
-    assert [name for name in own if name.startswith(RARELY_USED)] == []
+    of_capture = ("capture.child_spark", "capture.class_archive", "capture.connect_session")
+    of_conversion = ("conversion.archive", "conversion.runs.hive_sessions", "conversion.spark_log.")
+    rarely_used = ("backfill", *of_capture, *of_conversion, "delivery.sinks.", "visualization")
+    assert [name for name in own if name.startswith(rarely_used)] == []
