@@ -116,7 +116,6 @@ _REST: dict[str, Any] = {
             "The ASYNC modes answer before anything is stored.",
             enum=[None, "SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"],
         ),
-        "openapi_ingestion": _field("OpenAPI", "Use GMS's OpenAPI end points.", "boolean"),
         "ca_certificate_path": _field("CA certificates", "PEM file or folder on the workers."),
         "client_certificate_path": _field("Client certificate", "PEM file on the workers, for mutual TLS."),
         "client_key_path": _field("Client key", "PEM file on the workers, if it is not in the certificate's."),

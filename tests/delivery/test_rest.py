@@ -19,11 +19,9 @@ from tests.delivery.samples import Content, contents, job_urn, patch, upsert, up
 from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.reliability.bad_servers import answering, endless, serving
-from tests.servers.loopback import Answer, Request
 from tests.servers.process import closed_port
 
 TOKEN = "canary-token-0123456789"
-BOTH_PROTOCOLS = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
 
 
 @pytest.fixture
@@ -31,12 +29,6 @@ def gms() -> Iterator[GmsStandIn]:
     with GmsStandIn(token=TOKEN) as gms:
         yield gms
     assert gms.dropped == []
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _datahub_is_imported() -> None:
-    """Import acryl-datahub, so that its second does not count in tests of time."""
-    import datahub.emitter.rest_emitter  # noqa: F401
 
 
 def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
@@ -54,28 +46,21 @@ def stored_in(gms: GmsStandIn) -> list[Content]:
     ]
 
 
-@BOTH_PROTOCOLS
-def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn, openapi: bool) -> None:
+def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn) -> None:
     proposals = [upsert("a"), patch("a"), upsert("b"), patch("b")]
     before = copy.deepcopy(proposals)
-    delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
     assert delivery == Delivery(delivered=4, stored=True)
-    if openapi:  # it has a request of its own for patches, and wraps them
-        wanted = [contents(proposals)[number] for number in (0, 2, 1, 3)]
-        wanted = [(*each[:3], {"patch": each[3]} if each[2] == "PATCH" else each[3]) for each in wanted]
-    else:
-        wanted = contents(proposals)
-    assert stored_in(gms) == wanted
+    assert stored_in(gms) == contents(proposals)
     assert proposals == before
 
 
 @pytest.mark.slow
-@BOTH_PROTOCOLS
-def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
+def test_only_the_culprits_are_rejected(gms: GmsStandIn) -> None:
     proposals = upserts(100)
     gms.reject(job_urn("job17"))
     gms.reject(job_urn("job99"))
-    delivery = sink_of(gms.url, openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    delivery = sink_of(gms.url).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (98, (), None)
     assert [rejection.item for rejection in delivery.rejected] == [proposals[17], proposals[99]]
     assert f"{job_urn('job17')} was rejected" in delivery.rejected[0].reason
@@ -84,13 +69,12 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
 
 
 @pytest.mark.slow
-@BOTH_PROTOCOLS
-def test_poison_proposals_are_rejected(gms: GmsStandIn, openapi: bool) -> None:
+def test_poison_proposals_are_rejected(gms: GmsStandIn) -> None:
     proposals = upserts(450)
     culprits = (0, 17, 449)  # before anything was taken, between, and after the last that is taken
     for number in culprits:
         gms.stumble_over(job_urn(f"job{number}"))
-    delivery = sink_of(gms.url, [], openapi_ingestion=openapi).deliver(proposals, Deadline.after(30))
+    delivery = sink_of(gms.url, []).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (447, (), None)
     assert [rejection.item for rejection in delivery.rejected] == [proposals[number] for number in culprits]
     assert delivery.rejected[0].reason == (
@@ -179,49 +163,17 @@ def test_an_aspect_that_gms_cannot_read_is_rejected_before_it_is_sent(
 
 
 @cases("rest")
-def test_an_accepted_write_does_not_count_as_stored(gms: GmsStandIn, mode: str, openapi: bool, stored: bool) -> None:
-    sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
+def test_an_accepted_write_does_not_count_as_stored(gms: GmsStandIn, mode: str, stored: bool) -> None:
+    sink = sink_of(gms.url, emit_mode=mode)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=stored)
 
 
-class TracingGms(GmsStandIn):
-    """A GMS that reports the outcome of an asynchronous write."""
-
-    def __init__(self, became: str) -> None:
-        super().__init__()
-        self.became = became
-
-    def answer(self, request: Request) -> Answer | None:
-        asked: Any = json.loads(request.body or b"null")
-        if request.path.startswith("/openapi/v1/trace/write/"):
-            storage = {"writeStatus": self.became}
-            status = {"success": self.became != "ERROR", "primaryStorage": storage, "searchStorage": storage}
-            return Answer(200, {urn: dict.fromkeys(aspects, status) for urn, aspects in asked.items()})
-        return super().answer(request)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("became", "delivered", "stored", "rejected", "pending"),
-    [("HISTORIC_STATE", 2, True, 0, 0), ("ERROR", 0, None, 2, 0), ("PENDING", 0, None, 0, 2)],
-)
-def test_async_wait_asks_for_the_outcome_of_the_write(
-    became: str, delivered: int, stored: bool | None, rejected: int, pending: int
-) -> None:
-    with TracingGms(became) as gms:
-        sink = sink_of(gms.url, emit_mode="ASYNC_WAIT", openapi_ingestion=True)
-        delivery = sink.deliver(upserts(2), Deadline.after(1 if pending else 60))
-    assert (delivery.delivered, delivery.stored) == (delivered, stored)
-    assert (len(delivery.rejected), len(delivery.pending)) == (rejected, pending)
-
-
-@pytest.mark.slow
-@BOTH_PROTOCOLS
 @cases("rest")
-def test_only_gms_acknowledges(status: str, body: str, openapi: bool) -> None:
+def test_only_gms_acknowledges(status: str, body: str) -> None:
     proposals, waits = upserts(3), list[float]()
     with serving(answering(status=status, body=body.encode("latin-1"))) as address:
-        sink = sink_of(f"http://{address}", waits, openapi_ingestion=openapi)
+        sink = sink_of(f"http://{address}", waits)
         delivery = sink.deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(proposals))
     assert "this is not a DataHub GMS: give GMS's own URL" in str(delivery.problem)
@@ -238,10 +190,10 @@ def test_an_interim_answer_acknowledges_nothing() -> None:
 
 
 @cases("rest")
-def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, openapi: bool, status: int, body: Any) -> None:
+def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, value: str) -> None:
     # The answers carry no header of GMS: a proxy may drop them.
-    gms.fail_next(status, body=body, without_body=body is None)
-    sink = sink_of(gms.url, emit_mode=mode, openapi_ingestion=openapi)
+    gms.fail_next(200, body={"value": value})
+    sink = sink_of(gms.url, emit_mode=mode)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=mode != "ASYNC")
 
 
@@ -309,21 +261,6 @@ def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
         assert (len(delivery.pending), delivery.outage) == (1, outage), status
 
 
-class Frontend(GmsStandIn):
-    """DataHub's web server: its /config is not that of GMS."""
-
-    def answer(self, request: Request) -> Answer | None:
-        return Answer(200, {"appVersion": "1"}) if request.method == "GET" else super().answer(request)
-
-
-def test_datahubs_frontend_is_not_taken_for_gms() -> None:
-    with Frontend() as frontend:
-        sink = sink_of(frontend.url, [], emit_mode="ASYNC_WAIT", openapi_ingestion=True)
-        delivery = sink.deliver(upserts(1), Deadline.after(30))
-    assert delivery.problem is not None
-    assert "You seem to have connected to the frontend service" in delivery.problem
-
-
 def test_a_missing_certificate_file_is_reported_at_once() -> None:
     waits: list[float] = []
     sink = sink_of(f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem")
@@ -341,14 +278,13 @@ def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
 
 
 @pytest.mark.slow
-@BOTH_PROTOCOLS
-def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture, openapi: bool) -> None:
+def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     header = "canary-header-0123456789"
     gms.reject(job_urn("job1"))
     gms.fail_next(503, body={"message": f"you sent {TOKEN} and {header}"})
     extra: dict[str, Any] = {"extra_headers": {"X-Api-Key": header, "authorization-2": header}}
-    sink = sink_of(gms.url, [], openapi_ingestion=openapi, **extra)
+    sink = sink_of(gms.url, [], **extra)
     delivered = sink.deliver(upserts(3), Deadline.after(30))
     gms.fail_next(401, body={"message": f"you sent {TOKEN} and {header}"})
     refused = sink.deliver(upserts(3), Deadline.after(30))
@@ -361,7 +297,6 @@ def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogC
     shown = [caplog.text, repr(sink), sink.describe(), repr((delivered, refused, unreachable))]
     assert refused.problem is not None
     assert "you sent *** and ***" in refused.problem
-    assert ("curl" in caplog.text) is openapi  # acryl-datahub's debug log was on, where its emitter sends
     assert not [text for text in shown if "canary" in text]
 
 

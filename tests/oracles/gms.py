@@ -1,17 +1,15 @@
 """A stand-in for DataHub's GMS on a free loopback port: its endpoints, status codes and strictness, faults on demand.
 
-What it answers was read from GMS's sources: rest.li's ``/aspects`` and OpenAPI's ``/openapi/v3/entity``. It is
-stricter in one thing: a field that the aspect does not have is refused, where GMS leaves it out. It deletes nothing,
-and of patches applies those of the edges of DataJobs. What it keeps can be read back by rest.li, OpenAPI
-(``batchGet``) and, as for the neighbours in the lineage graph, GraphQL.
+What it answers was read from GMS's sources: rest.li's ``/aspects``. It is stricter in one thing: a field that the
+aspect does not have is refused, where GMS leaves it out. It deletes nothing, and of patches applies those of the edges
+of DataJobs. What it keeps can be read back by rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage
+graph, GraphQL.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import urllib.parse
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 from datahub.metadata.schema_classes import ASPECT_NAME_MAP
 
 from tests.oracles.stored import stored_edges
-from tests.oracles.strict import JSON_CONTENT_TYPE, JSON_PATCH_CONTENT_TYPE, dropping_violations, violations
+from tests.oracles.strict import dropping_violations, violations
 from tests.servers.loopback import Answer, AnsweringServer, Request
 
 Proposal = dict[str, Any]
@@ -77,15 +75,13 @@ class GmsStandIn(AnsweringServer):
         headers: Mapping[str, str] | None = None,
         times: int = 1,
         body: Any = None,
-        *,
-        without_body: bool = False,
     ) -> None:
         """Answer the next writes with this status, after the faults asked for before.
 
         :param headers: e.g. ``{"Retry-After": "1"}``.
         :param body: the JSON in the answer, by default an error as GMS writes it.
         """
-        error = {"message": f"injected {status}", "status": status} if body is None and not without_body else body
+        error = {"message": f"injected {status}", "status": status} if body is None else body
         with self._lock:
             self._faults.extend([Answer(status, error, headers or {})] * times)
 
@@ -134,10 +130,6 @@ class GmsStandIn(AnsweringServer):
             return Answer(200, list(self._batch(content)))
         if url.path == "/api/graphql":
             return self._graphql(content)
-        if url.path.startswith(_ENTITY_PATH) and request.method in ("POST", "PATCH"):
-            entity_type = url.path.removeprefix(_ENTITY_PATH)
-            is_async = query.get("async", "true") == "true"
-            return self._ingest_openapi(request.method, entity_type, content, is_async)
         return _not_found(request)
 
     def _ingest_rest_li(self, action: str | None, content: Any) -> Answer:
@@ -149,29 +141,14 @@ class GmsStandIn(AnsweringServer):
         if content.get("async") not in (None, "true", "false", "UNSET"):
             return _rest_li_error(400, f"Parameter 'async' is invalid: {content['async']!r}")
         try:
-            self._ingest(proposals, may_drop=True)
+            self._ingest(proposals)
         except _RefusedError as refused:
             return _rest_li_error(422, f"Failed to validate MCP: {refused}")
         except _StumbledError as stumbled:
             return _rest_li_error(500, str(stumbled))
-        return Answer(200, {"value": "success"}, {**_REST_LI_HEADERS, **_trace_headers()})
+        return Answer(200, {"value": "success"}, _REST_LI_HEADERS)
 
-    def _ingest_openapi(self, method: str, entity_type: str, content: Any, is_async: bool) -> Answer:
-        try:
-            proposals = list(_openapi_proposals(method, entity_type, content))
-            self._ingest(proposals, may_drop=False)
-        except (KeyError, TypeError, AttributeError) as error:
-            return Answer(400, {"error": "Bad Request", "message": f"no list of entities: {error!r}"})
-        except _RefusedError as refused:
-            return Answer(400, {"error": "Validation Error", "message": str(refused)})
-        except _StumbledError as stumbled:
-            return Answer(500, {"error": "Internal Server Error", "message": str(stumbled)})
-        if is_async:
-            # GMS answers a PATCH without a body.
-            return Answer(202, content if method == "POST" else None, _trace_headers())
-        return Answer(200, content, _trace_headers())
-
-    def _ingest(self, proposals: Iterable[Proposal], *, may_drop: bool) -> None:
+    def _ingest(self, proposals: Iterable[Proposal]) -> None:
         """Keep all of a batch, or nothing.
 
         :raises _RefusedError: where one of them is not valid.
@@ -187,7 +164,7 @@ class GmsStandIn(AnsweringServer):
                 reasons.append(f"{proposal.get('entityUrn')} was rejected")
             if not reasons:
                 kept.append(proposal)
-            elif may_drop and reasons == dropping_violations(proposal):
+            elif reasons == dropping_violations(proposal):
                 dropped.append((proposal, reasons))
             else:
                 raise _RefusedError(reasons)
@@ -292,26 +269,3 @@ def _rest_li_error(status: int, message: str) -> Answer:
     name = "com.linkedin.restli.server.RestLiServiceException"
     body = {"exceptionClass": name, "message": message, "status": status, "stackTrace": f"{name}: {message}"}
     return Answer(status, body, {**_REST_LI_HEADERS, "X-RestLi-Error-Response": "true"})
-
-
-def _trace_headers() -> dict[str, str]:
-    """Return GMS's trace id, which begins with the time in microseconds; acryl-datahub reads it."""
-    trace_id = f"{int(time.time() * 1_000_000):016x}{uuid.uuid4().hex[:16]}"
-    return {"traceparent": f"00-{trace_id}-{uuid.uuid4().hex[:16]}-01"}
-
-
-def _openapi_proposals(method: str, entity_type: str, entities: Any) -> Iterable[Proposal]:
-    """Return the proposals that OpenAPI's ``[{"urn": …, <aspect>: {"value": …}}]`` stands for."""
-    change = ("PATCH", JSON_PATCH_CONTENT_TYPE) if method == "PATCH" else ("UPSERT", JSON_CONTENT_TYPE)
-    for entity in entities:
-        for name, aspect in entity.items():
-            if name != "urn":
-                yield {
-                    "entityType": entity_type,
-                    "entityUrn": entity["urn"],
-                    "changeType": change[0],
-                    "aspectName": name,
-                    "aspect": {"contentType": change[1], "value": json.dumps(aspect["value"])},
-                    "systemMetadata": aspect.get("systemMetadata"),
-                    "headers": aspect.get("headers"),
-                }

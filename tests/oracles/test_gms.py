@@ -1,4 +1,4 @@
-"""The GMS stand-in, through the emitter that the deliveries use."""
+"""The GMS stand-in, through acryl-datahub's emitter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ REMOVED = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=StatusClass(remo
 BAD = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=DataJobInfoClass(name="x", type="SPARK"))
 LOST = MetadataChangeProposalWrapper(entityUrn=TOO_LONG, aspect=StatusClass(removed=False))
 
-both_endpoints = pytest.mark.parametrize("openapi", [False, True], ids=["rest.li", "openapi"])
-
 
 @pytest.fixture
 def gms() -> Iterator[GmsStandIn]:
@@ -32,29 +30,27 @@ def gms() -> Iterator[GmsStandIn]:
         yield stand_in
 
 
-def emitter(gms: GmsStandIn, *, openapi: bool = False, token: str = "s3cret", retries: int = 0) -> DataHubRestEmitter:
-    return DataHubRestEmitter(gms.url, token=token, openapi_ingestion=openapi, retry_max_times=retries)
+def emitter(gms: GmsStandIn) -> DataHubRestEmitter:
+    return DataHubRestEmitter(gms.url, token="s3cret", openapi_ingestion=False, retry_max_times=0)
 
 
 def stored_names(gms: GmsStandIn) -> list[tuple[str, str]]:
     return [(proposal["changeType"], proposal["aspectName"]) for proposal in gms.stored]
 
 
-@both_endpoints
-def test_a_batch_is_stored_in_order(gms: GmsStandIn, openapi: bool) -> None:
-    emitter(gms, openapi=openapi).emit_mcps([GOOD, REMOVED])
+def test_a_batch_is_stored_in_order(gms: GmsStandIn) -> None:
+    emitter(gms).emit_mcps([GOOD, REMOVED])
     assert stored_names(gms) == [("UPSERT", "datasetProperties"), ("UPSERT", "status")]
     [write] = [request for request in gms.requests if request.method == "POST"]
     assert write.headers["Authorization"] == "Bearer s3cret"
-    assert write.path.startswith("/openapi/v3/entity/dataset?" if openapi else "/aspects?action=ingestProposalBatch")
+    assert write.path.startswith("/aspects?action=ingestProposalBatch")
     assert len(write.body) > 100
 
 
-@both_endpoints
-def test_one_bad_proposal_fails_its_batch(gms: GmsStandIn, openapi: bool) -> None:
+def test_one_bad_proposal_fails_its_batch(gms: GmsStandIn) -> None:
     with pytest.raises(OperationalError, match="unknown aspect 'dataJobInfo' for entity dataset") as raised:
-        emitter(gms, openapi=openapi).emit_mcps([GOOD, BAD])
-    assert raised.value.info.get("status") == (None if openapi else 422)
+        emitter(gms).emit_mcps([GOOD, BAD])
+    assert raised.value.info.get("status") == 422
     assert gms.stored == []
 
 
@@ -64,12 +60,6 @@ def test_rest_li_drops_a_bad_entity_urn_and_says_nothing(gms: GmsStandIn) -> Non
     [(lost, [reason])] = gms.dropped
     assert lost["entityUrn"] == TOO_LONG
     assert "longer than 512 bytes" in reason
-
-
-def test_openapi_refuses_a_bad_entity_urn(gms: GmsStandIn) -> None:
-    with pytest.raises(OperationalError, match="longer than 512 bytes"):
-        emitter(gms, openapi=True).emit_mcps([LOST, GOOD])
-    assert (gms.stored, gms.dropped) == ([], [])
 
 
 def post(gms: GmsStandIn, path: str, body: bytes) -> int:

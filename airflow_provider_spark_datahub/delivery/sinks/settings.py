@@ -168,9 +168,7 @@ class RestSettings:
     :param client_key_path: its key, if that is in a file of its own.
     :param disable_ssl_verification: trust any certificate.
     :param retry_max_times: how often one request is repeated at most; ``None`` if only the deadline limits it.
-    :param emit_mode: DataHub's emit mode. The ASYNC ones answer before anything is stored; SYNC_WAIT and
-        ASYNC_WAIT differ from their shorter forms only with ``openapi_ingestion``.
-    :param openapi_ingestion: use GMS's OpenAPI end points instead of the Rest.li ones.
+    :param emit_mode: DataHub's emit mode. GMS answers the ASYNC ones before anything is stored.
     """
 
     server: str
@@ -183,13 +181,8 @@ class RestSettings:
     disable_ssl_verification: bool = False
     retry_max_times: int | None = None
     emit_mode: _EmitMode = "SYNC_PRIMARY"
-    openapi_ingestion: bool = False
 
     def __post_init__(self) -> None:
-        if self.emit_mode == "ASYNC_WAIT" and not self.openapi_ingestion:
-            raise SinkSettingsError(
-                "emit_mode ASYNC_WAIT needs openapi_ingestion: true (only there GMS reports the outcome of a write)."
-            )
         if self.client_key_path and not self.client_certificate_path:
             raise SinkSettingsError("client_key_path needs client_certificate_path: a key without its certificate.")
 
@@ -202,7 +195,9 @@ class RestSettings:
             ``password`` is the access token; ``extra`` has the names of this class's other fields.
         :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
         """
-        settings = Read.extra(connection.extra, _REST_EXTRA)
+        # DataHub's own hook reads one more key, for another endpoint of the same GMS.
+        extra = {key: value for key, value in connection.extra.items() if key != "openapi_ingestion"}
+        settings = Read.extra(extra, _REST_EXTRA)
         server = _server(connection.host, connection.port, connection.schema)
         return cls(server=server, token=_token(connection.password), **settings)
 
@@ -253,7 +248,6 @@ _REST_EXTRA: dict[str, _Reader] = {
     "disable_ssl_verification": Read.boolean,
     "retry_max_times": Read.count,
     "emit_mode": _emit_mode,
-    "openapi_ingestion": Read.boolean,
 }
 
 
