@@ -80,28 +80,6 @@ def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch
     assert sum(lease is not None for lease in found) == 1
 
 
-def test_many_threads_never_hold_it_together(tmp_path: Path) -> None:
-    storage, inside, together, turns = LocalStorage(tmp_path), [0], [0], [0]
-
-    def work() -> None:
-        for _ in range(5):
-            lease = Lease.wait_for(storage, GROUP, Deadline.after(60), sleep=lambda _: time.sleep(0.001))
-            assert lease is not None
-            with lease:
-                inside[0] += 1
-                together[0] = max(together[0], inside[0])
-                turns[0] += 1
-                time.sleep(0.001)
-                inside[0] -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert (together, turns) == ([1], [30])
-
-
 def test_a_lease_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     lease = taken(storage, 60.0)

@@ -197,7 +197,9 @@ def test_a_task_whose_state_cannot_be_kept_does_not_fail_and_runs_spark_again_if
     spark: tries.FakeSpark, tmp_path: Path, released: threading.Event
 ) -> None:
     (tmp_path / "sink").write_text("in the way")
-    broken: Any = type("Broken", (), {"get": lambda *_: None, "set": fault_of("KeyError", released)})()
+    # The first attempt asks for nothing.
+    asked = {"get": lambda *_: pytest.fail("asked")}
+    broken: Any = type("Broken", (), {**asked, "set": fault_of("KeyError", released)})()
     assert tries.run_try(spark, 1, broken, lineage_on_failure="retry")["pending"] == 32
     (tmp_path / "sink").unlink()
     tries.run_try(spark, 2, tries.TaskState(), lineage_on_failure="retry")

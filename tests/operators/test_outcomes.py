@@ -238,26 +238,6 @@ def test_a_task_with_wrong_settings_ends_as_the_plain_operator(tmp_path: Path, e
             assert len(spark.runs) == 1, name
 
 
-def test_a_store_of_task_state_that_fails_costs_no_lineage_and_the_first_attempt_asks_for_nothing(
-    spark: tries.FakeSpark,
-) -> None:
-    asked = []
-
-    class Broken:
-        def get(self, key: str) -> NoReturn:
-            asked.append(key)
-            raise LineageBugError(key)
-
-    for number in (1, 2):
-        operator = tries.operator_with_lineage(spark, lineage_on_failure="retry")
-        context = tries.context_of(operator, tries.TaskInstance(try_number=number))
-        context["task_state_store"] = Broken()
-        tries.execute(operator, context)
-        assert len(spark.runs) == number
-        assert context["ti"].xcoms["lineage_report"]["pending"] == 0
-        assert bool(asked) is (number == 2)
-
-
 @pytest.mark.parametrize(
     ("ending", "max_tries", "should_retry", "result"),
     [

@@ -100,6 +100,8 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
     messages = [record.getMessage() for record in caplog.records]
     found = [step for message in messages for step in expected if message.startswith(step)]
     assert found == expected
+    proposals = [message.removeprefix("Proposal: ") for message in messages if message.startswith("Proposal: ")]
+    assert [json.loads(text) for text in proposals] == one.delivered
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -90,13 +90,6 @@ def patched_edges(proposals: list[Json], urn: str, field: str) -> set[str]:
     }
 
 
-def test_the_announcement_says_that_the_attempt_runs(tmp_path: Path) -> None:
-    one = Try(tmp_path)
-    one.running.announce()
-    assert one.attempts == [(1, "STARTED")]
-    assert (len(one.run_events()), one.aspects("dataJobInputOutput")) == (1, [])
-
-
 def test_without_a_sink_nothing_is_announced(tmp_path: Path) -> None:
     one = Try(tmp_path, sink_problem="connection 'x' cannot be used")
     one.running.announce()
@@ -134,16 +127,6 @@ def test_nothing_is_delivered_without_new_events(tmp_path: Path) -> None:
         before = len(one.delivered)
         time.sleep(PERIOD * 10)
         assert len(one.delivered) == before
-
-
-def test_a_job_that_failed_removes_none_of_its_delivered_edges(tmp_path: Path) -> None:
-    one = job(tmp_path)
-    with followed(one) as running:
-        running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: one.delivered)
-        one.finish(FAILED)
-    assert patched_edges(one.delivered, JOB, "outputDatasetEdges") == WRITTEN
-    assert {each["changeType"] for each in one.aspects("dataJobInputOutput")} == {"PATCH"}
 
 
 def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
@@ -331,22 +314,6 @@ def test_the_end_waits_for_a_delivery_that_is_under_way(tmp_path: Path) -> None:
 
 
 # -- the log of proposals
-
-
-def test_every_proposal_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    secret = b"hunter2"
-    lines = [line.replace(b'"spark.master"', b'"spark.db.password":"' + secret + b'","spark.master"') for line in LINES]
-    assert lines != LINES
-    one = Try(tmp_path)
-    one.job_writes(b"".join(lines))
-    with caplog.at_level(logging.DEBUG):
-        report = one.finish()
-    messages = [record.getMessage() for record in caplog.records]
-    logged = [text.removeprefix("Proposal: ") for text in messages if text.startswith("Proposal: ")]
-    assert [json.loads(text) for text in logged] == one.delivered
-    assert len(logged) == report.proposals
-    assert "spark.db.password" in caplog.text
-    assert secret.decode() not in caplog.text
 
 
 def test_a_task_imports_nothing_of_other_launchers_sinks_and_options() -> None:
