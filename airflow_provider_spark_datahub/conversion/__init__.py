@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
     from .datasets import DatasetNamer, parent_folders
     from .diagnostics import Diagnostics
-    from .events import DatasetId, EventError, event_without_secrets, parse_time_ms
+    from .events import DatasetId, EventError, parse_time_ms
     from .facets.run import DataInterval, RunType
     from .history.changes import (
         FEW_GREENS,

@@ -20,13 +20,10 @@ from msgspec import Raw
 
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.redaction import (
-    decode_json,
     json_without_secrets,
     redact,
     redact_name,
     redact_text,
-    secret_keys,
-    without_secrets,
 )
 
 _T = TypeVar("_T")
@@ -546,36 +543,3 @@ def iso_instant(time_ms: int) -> str:
     """Return a time in ms as ``java.time.Instant`` prints it: ``2026-11-21T07:56:31.694Z``."""
     text = datetime.fromtimestamp(time_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     return text.replace(".000+00:00", "Z").replace("+00:00", "Z")
-
-
-# -- raw events
-
-_SHOWN = 256
-
-
-def event_without_secrets(event: bytes) -> bytes:
-    """Redact every string in an OpenLineage event, and replace values nested too deeply and numbers out of range.
-
-    :raises EventError: if the event cannot be decoded, or its own pattern of secret keys cannot be applied.
-    :raises OutOfTimeError: if the time of the conversion is over.
-    """
-    try:
-        decoded = decode_json(event.decode())
-        redacted = without_secrets(decoded, _own_pattern(decoded))
-        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace")
-    except RecursionError as error:
-        raise EventError("it is nested too deeply") from error
-    except EventError:
-        raise
-    except ValueError as error:
-        raise EventError(f"not valid JSON: {error}") from error
-
-
-def _own_pattern(event: Any) -> str | None:
-    for name in ("run", "facets", "spark_properties", "properties", "spark.redaction.regex"):
-        event = event.get(name) if isinstance(event, dict) else None
-    if not event or not isinstance(event, str):
-        return None
-    if secret_keys(event) is None:
-        raise EventError(f"its spark.redaction.regex cannot be applied in linear time: {event[:_SHOWN]!r}")
-    return event

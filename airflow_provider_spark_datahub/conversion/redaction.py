@@ -69,7 +69,7 @@ _MAX_KEY = 256
 def redact(key: str, value: str, pattern: str | None = None) -> str:
     """Return the value without secrets, or :data:`REDACTED` if the key names a secret.
 
-    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If :func:`secret_keys`
+    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If :func:`_secret_keys`
         cannot apply it, every value may be a secret.
     """
     if len(key) + len(value) <= _REMEMBERED_CHARACTERS:
@@ -195,31 +195,30 @@ def json_without_secrets(text: bytes) -> bytes:
     if b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
         return text
     try:
-        value = decode_json(text.decode())
-        clean = without_secrets(value)
+        value = _decode_json(text.decode())
+        clean = _without_secrets(value)
     except (ValueError, RecursionError):
         return b"null"
     return text if clean == value else json.dumps(clean, separators=(",", ":")).encode()
 
 
-def without_secrets(value: Any, pattern: str | None = None, key: str = "", depth: int = 0) -> Any:
+def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
     """Return a decoded value with every string redacted, and without values that are nested too deeply.
 
-    :param pattern: as in :func:`redact`.
     :param key: the name of the value.
     """
     if isinstance(value, str):
-        return redact(key, value, pattern)
+        return redact(key, value)
     if depth > _MAX_DEPTH and isinstance(value, dict | list):
         return _TOO_DEEP
     if isinstance(value, dict):
         named = next((value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), "")
         return {
-            redact("", name): without_secrets(item, pattern, named if name == "value" and named else name, depth + 1)
+            redact("", name): _without_secrets(item, named if name == "value" and named else name, depth + 1)
             for name, item in in_time(value.items())
         }
     if isinstance(value, list):
-        return [without_secrets(item, pattern, key, depth + 1) for item in in_time(value)]
+        return [_without_secrets(item, key, depth + 1) for item in in_time(value)]
     return value
 
 
@@ -232,7 +231,7 @@ def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
-decode_json = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
+_decode_json = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
 """Decodes JSON; numbers out of range become texts."""
 
 
@@ -252,7 +251,7 @@ def _without_logins(text: str) -> str:
 
 
 def _matches(pattern: str, key: str) -> bool:
-    compiled = secret_keys(pattern)
+    compiled = _secret_keys(pattern)
     return compiled is None or len(key) > _MAX_KEY or bool(compiled.search(key))
 
 
@@ -262,7 +261,7 @@ _MAX_PATTERN = 1_000
 
 
 @lru_cache(maxsize=32)
-def secret_keys(pattern: str) -> re.Pattern[str] | None:
+def _secret_keys(pattern: str) -> re.Pattern[str] | None:
     """Compile a job's own pattern of secret keys; ``None`` if a match may take long, or if it is not valid.
 
     Python's engine tries every way to match, and ``(a+)+$`` has exponentially many.

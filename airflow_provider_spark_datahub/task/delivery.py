@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_spark_datahub.capture import EventPlace, Outcome
+from airflow_provider_spark_datahub.capture import Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
@@ -74,7 +74,6 @@ class TaskDelivery:
         self._is_kept = False
         """Whether the entry is in the outbox."""
         self._lease: Lease | None = None
-        self._delivered_name: EntryName | None = None
 
     def page_of(self, urn: str) -> str:
         """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not known."""
@@ -244,31 +243,6 @@ class TaskDelivery:
                 # Before the delivery, or after it: sending a proposal once more does no harm.
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
 
-    def keep_raw_events(self, events_file: EventPlace, deadline: Deadline) -> None:
-        """Put the raw events next to pending or quarantined proposals, for a later conversion.
-
-        The file is read again: this is rare, and redacting and compressing at every end of an attempt, in case the
-        delivery fails, would delay every task. If the deadline passes, the events are only in their file.
-        """
-        from airflow_provider_spark_datahub.task.job_events import packed_events
-
-        if self._lease is None or self._delivered_name is None:
-            # Another drainer may be changing the entry.
-            return
-        try:
-            entry = self._outbox.entry(self._delivered_name)
-            content = packed_events(events_file, deadline)
-            if content is None:
-                return
-            if entry is not None:
-                entry.attach_events([content])
-            elif self._report.rejected:
-                self._outbox.check_room(len(content))
-                self._outbox.storage.write(self._delivered_name.quarantined_events, [content])
-            log.debug("Kept the raw events in the outbox: %d bytes compressed", len(content))
-        except (OSError, ValueError) as error:
-            self._report.warnings.append(f"could not keep the raw events in the outbox: {error}")
-
     # -- edges for siblings and later DAG runs
 
     def keep_edges(self, edges: EdgeRecord) -> None:
@@ -317,7 +291,6 @@ class TaskDelivery:
 
     def _deliver_entries(self, deadline: Deadline, own: Entry) -> None:
         self._report.outbox_entry = str(own)
-        self._delivered_name = own.name
         if deadline.expired:
             # To read the entry of a huge job takes seconds, and a sink would not even begin.
             self._add_reason(f"it is pending: the time for lineage was over before its delivery. {_WHO_DELIVERS}")

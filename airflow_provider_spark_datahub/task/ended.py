@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RAW_EVENTS_SHARE = 0.05
-"""Extra share of the time for lineage in which raw events are kept with proposals that could not be delivered."""
-_RAW_BYTES_PER_SECOND = 100_000_000
-"""Bytes of events that can be read again, redacted and compressed in a second."""
 _CONVERSION_SHARE = 0.85
 """Part of the remaining time for the end of the conversion; the rest is for writing what it made into the outbox."""
 
@@ -97,11 +93,13 @@ class EndedAttempt:
             events = self._events()
             collected = events.collect(self._deadline)
             proposals = self._converted(events, collected)
-            is_removable = proposals is not None and self._deliver(collected, proposals)
+            if proposals is not None:
+                self._deliver(collected, proposals)
             # A collection would look at everything that was made, and free nothing.
             gc.freeze()
+        is_delivered = report.is_complete and not report.rejected
         # An entry that could not be removed will be converted again.
-        if is_removable and lineage.job.events and report.is_complete and report.outbox_entry is None:
+        if is_delivered and collected.is_whole and lineage.job.events and report.outbox_entry is None:
             self._remove_events()
         report.seconds = round(time.monotonic() - self._started, 3)
         return report
@@ -130,18 +128,11 @@ class EndedAttempt:
         self._keep_edges(own_edges)
         return proposals
 
-    def _deliver(self, collected: CollectionReport, proposals: list[Proposal]) -> bool:
-        """Deliver the proposals, and return whether nobody needs the events any more."""
-        delivery, job, report = self._lineage.delivery, self._lineage.job, self._lineage.report
-        is_removable = collected.is_whole
-        if self._lineage.record is not None and not is_removable:
-            delivery.record_end(replace(self._lineage.record, keep_events=True))
+    def _deliver(self, collected: CollectionReport, proposals: list[Proposal]) -> None:
+        delivery, record = self._lineage.delivery, self._lineage.record
+        if record is not None and not collected.is_whole:
+            delivery.record_end(replace(record, keep_events=True))
         delivery.deliver(proposals, self._deadline, spark_succeeded=self.end.spark_succeeded)
-        seconds = self.end.seconds * _RAW_EVENTS_SHARE
-        is_short = collected.bytes_read < seconds * _RAW_BYTES_PER_SECOND
-        if job.events and (report.pending or report.rejected) and is_short:
-            delivery.keep_raw_events(job.events, Deadline.after(seconds))
-        return is_removable
 
     def _remove_events(self) -> None:
         job, report = self._lineage.job, self._lineage.report

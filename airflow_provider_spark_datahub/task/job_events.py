@@ -1,26 +1,22 @@
 """Conversion of one job's events to proposals, while the job runs and when it has ended.
 
-Tests: ``tests/task/test_kept_events.py`` and ``tests/task/test_running.py``.
+Tests: ``tests/task/test_running.py`` and ``tests/task/test_ended.py``.
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from time import monotonic
 
-from airflow_provider_spark_datahub.capture import CollectionReport, EventPlace, Outcome, checked_text, follow
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome, checked_text, follow
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
     Converter,
     Ending,
-    EventError,
     OutOfTimeError,
     Proposal,
-    event_without_secrets,
     time_limit,
 )
 from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
@@ -37,8 +33,6 @@ _MAX_SINGLE_EVENTS = 200
 _READ_AGAIN_BYTES = 256 * 1024 * 1024
 """Largest event file that is read again at the end if queries were forgotten meanwhile; this takes about 3 seconds."""
 
-_GZIP = 31
-"""zlib's window bits for a gzip header."""
 _GRACE_SECONDS = 2.0
 """Seconds for which a read may go on after its deadline. The read checks the deadline itself, within events, too."""
 _STUCK = "a read of them has not ended"
@@ -55,28 +49,6 @@ def _hand_over(
                 add(event)
     except OutOfTimeError:
         report.outcome, report.detail = Outcome.TIMED_OUT, f"within event {report.events}"
-
-
-def packed_events(events_file: EventPlace, deadline: Deadline) -> bytes | None:
-    """Return the readable events of an attempt without their secrets, one per line, compressed by gzip.
-
-    An event whose secrets cannot be found is left out. If the disk hangs, this ends a little after the deadline.
-
-    :returns: ``None`` if there are no events, or the time was too short to read all of them.
-    """
-    follower = follow(events_file, checked_text)
-    compressor = zlib.compressobj(1, wbits=_GZIP)
-    chunks: list[bytes] = []
-
-    def add(event: bytes) -> None:
-        with suppress(EventError):
-            chunks.append(compressor.compress(event_without_secrets(event) + b"\n"))
-
-    rest, grace = follower.rest(lambda: deadline.expired), Deadline.after(deadline.remaining() + _GRACE_SECONDS)
-    has_ended = grace.run(lambda: _hand_over(rest, follower.report, add, deadline))
-    if not has_ended or not chunks or follower.report.outcome is Outcome.TIMED_OUT:
-        return None
-    return b"".join([*chunks, compressor.flush()])
 
 
 class JobEvents:

@@ -169,7 +169,7 @@ def remove_delivered_events(entry: Entry) -> None:
         return
     try:
         record = UnfinishedAttempt.from_obj(entry.manifest.redo)
-        if not (record.keep_events or (entry.manifest.rejected and entry.manifest.events == record.events_file)):
+        if not record.keep_events:
             record.job(entry.outbox.open_store).remove_events(entry.outbox.deadline)
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)

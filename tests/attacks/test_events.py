@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.task.job_events import JobEvents, packed_events
+from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import RecoveryError, recover_entry
 from tests.cli.commands import run as command
 from tests.delivery.outboxes import key, outbox_at
@@ -80,24 +79,6 @@ def test_a_killed_attempt_with_hostile_events_is_recovered(tmp_path: Path) -> No
     outbox.begin(key(), connection_id="datahub_file", events=str(events), redo=record)
     assert "1 entry settled" in command("emit", "--outbox", tmp_path / "outbox").output
     assert list(outbox.names()) == []
-
-
-def test_an_event_whose_secrets_cannot_be_found_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which depth is too much for JSON's reader depends on how deep Python's stack already is."""
-    monkeypatch.setattr("airflow_provider_spark_datahub.conversion.events.decode_json", too_deep_for_evil)
-    path = tmp_path / "events.ndjson"
-    path.write_bytes(b'{"evil": 1}\n{"good": 1}\n')
-    content = packed_events(path, Deadline.after(60.0))
-    assert content is not None
-    assert gzip.decompress(content) == b'{"good": 1}\n'
-    path.write_bytes(b'{"evil": 1}\n')
-    assert packed_events(path, Deadline.after(60.0)) is None
-
-
-def too_deep_for_evil(text: str) -> Any:
-    if "evil" in text:
-        raise RecursionError
-    return json.loads(text)
 
 
 def test_an_attempt_that_cannot_be_converted_does_not_stop_others(

@@ -5,7 +5,6 @@ A hang is the failure; each case takes below a second with bounds, and minutes t
 
 from __future__ import annotations
 
-import json
 import re
 import tracemalloc
 
@@ -77,9 +76,6 @@ def test_a_jobs_regular_expression_that_is_not_linear_redacts_everything(pattern
     """If it cannot be applied in time, everything is redacted: it might have named the key."""
     keys = ("spark.my.vault", "a" * 200 + "!", "a" * 100_000 + "!")
     assert {conversion.redaction.redact(key, SECRET, pattern) for key in keys} == {REDACTED}
-    event = {"run": {"facets": {"spark_properties": {"properties": {"spark.redaction.regex": pattern}}}}, "a": SECRET}
-    with pytest.raises(conversion.EventError, match=r"spark\.redaction\.regex cannot be applied"):
-        conversion.event_without_secrets(json.dumps(event).encode())
 
 
 @pytest.mark.parametrize("pattern", ["(?i)vault", "(?i)(vault|pin)$", "[vV]a[u]lt", r"my\.Vault"])

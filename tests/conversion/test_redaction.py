@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
 from hypothesis import given, strategies as st
 
-from airflow_provider_spark_datahub.conversion import event_without_secrets, redact_text, redacted_trace
+from airflow_provider_spark_datahub.conversion import redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED, redact, redact_name
 from tests.cases import cases
 
@@ -89,25 +86,3 @@ def test_a_stack_trace_has_no_secrets() -> None:
     assert "hunter2" not in trace
     assert "OSError: cannot connect to jdbc:mysql://db/shop" in trace
     assert "RuntimeError: password=" in trace
-
-
-def test_an_event_without_secrets_is_unchanged() -> None:
-    event = {"run": {"runId": "1", "facets": {"größe": [1, None, True, {"a": "b"}]}}, "job": {"name": "shop"}}
-    assert json.loads(event_without_secrets(json.dumps(event).encode())) == event
-
-
-def test_an_events_own_pattern_redacts_it() -> None:
-    properties = {"spark.redaction.regex": "(?i)vault", "spark.my.Vault": SECRET, "spark.app.name": "shop"}
-    event = {
-        "run": {"facets": {"spark_properties": {"properties": properties}}},
-        "inputs": [{"namespace": f"postgres://etl:{SECRET}@db:5432", "name": "orders"}],
-    }
-    kept = event_without_secrets(json.dumps(event).encode()).decode()
-    assert SECRET not in kept
-    assert "shop" in kept
-    assert "orders" in kept
-
-
-@pytest.mark.parametrize("event", [{}, {"run": None}, {"run": {"facets": {"spark_properties": 7}}}])
-def test_an_event_of_another_shape_is_unchanged(event: dict[str, object]) -> None:
-    assert json.loads(event_without_secrets(json.dumps(event).encode())) == event

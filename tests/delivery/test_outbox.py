@@ -175,15 +175,6 @@ def test_a_delivery_that_forgets_a_proposal_settles_nothing(
 # -- an entry's other ways
 
 
-def test_raw_events_stay_as_long_as_their_entry(tmp_path: Path) -> None:
-    outbox = outbox_at(tmp_path)
-    entry = put(outbox).attach_events([b"com", b"pressed"])
-    assert (tmp_path / entry.name.events).read_bytes() == b"compressed"
-    assert [listed.manifest.events for listed in outbox.entries()] == [entry.name.events]
-    entry.settle(Delivery(3), entry.items())
-    assert files(tmp_path) == files(tmp_path / "receipts")
-
-
 # -- the quota
 
 
@@ -211,13 +202,11 @@ def test_the_quarantine_counts_and_receipts_do_not(tmp_path: Path) -> None:
     put(outbox_at(tmp_path, outbox.limits), key(3))
 
 
-def test_a_full_outbox_takes_no_raw_events_and_no_finished_entry(tmp_path: Path) -> None:
+def test_a_full_outbox_takes_no_finished_entry(tmp_path: Path) -> None:
     begun, _ = outbox_at(tmp_path).begin(key(), connection_id="c", events=None, redo={})
     full = replace(begun, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
     with pytest.raises(OutboxError, match="is full"):
         full.finish(upserts(1), spark_succeeded=True)
-    with pytest.raises(OutboxError, match="is full"):
-        full.attach_events([b"events"])
     assert list(outbox_at(tmp_path).entries()) == [begun]
 
 
@@ -241,7 +230,7 @@ def test_a_process_measures_the_outbox_once_a_minute(tmp_path: Path) -> None:
     assert {"pending", "quarantined", "corrupt"} <= {*storage.listed}
     storage.listed.clear()
     entry = begun.finish(upserts(3), spark_succeeded=True)
-    entry.attach_events([b"raw"]).settle(Delivery(3), entry.items())
+    entry.settle(Delivery(3), entry.items())
     outbox.expire_receipts(key().task)
     assert {*storage.listed} == {f"receipts/{key().task}"}
 
@@ -313,7 +302,7 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
     tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
     outbox, sink = outbox_at(tmp_path), Recording()
-    good, bad = put(outbox, key(2)), put(outbox, key(1)).attach_events([b"raw"])
+    good, bad = put(outbox, key(2)), put(outbox, key(1))
     path = Path(str(bad))
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
@@ -322,8 +311,8 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
     drained = Drain(outbox, lambda _: (sink, None)).run([bad.name, good.name])
     assert len(sink.arrived) == 3
     assert (drained.settled, drained.waiting) == (1, 0)
-    raw, aside, why = files(tmp_path / "corrupt")
-    assert (raw.read_bytes(), aside.read_bytes()) == (b"raw", damaged)
+    aside, why = files(tmp_path / "corrupt")
+    assert aside.read_bytes() == damaged
     assert reason in why.read_text()
     assert not path.exists()
 

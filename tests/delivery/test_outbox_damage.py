@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import random
 import stat
-import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
@@ -35,7 +32,6 @@ from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receip
 from tests.delivery.outboxes import MemoryStorage, Recording, key, outbox_at, put
 from tests.delivery.samples import patch, upsert
 
-EVENTS = [b'{"eventType": "START", "run": {"runId": "r"}}', b'{"eventType": "COMPLETE", "run": {"runId": "r"}}']
 FLIPS = 2_000
 
 
@@ -49,7 +45,6 @@ class Sample:
 
     :param kinds: for each kind of file, the names of one that is damaged and of one that stays whole.
     :param promised: for the name of each file, what has to arrive as long as it is whole.
-    :param events: the names of raw events.
     """
 
     objects: dict[str, bytes]
@@ -74,14 +69,13 @@ def sample() -> Sample:
         begun, _ = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
         remember("unfinished", begun.name.path, [upsert(f"{twin}-redo", "1.5")])
         parts = [upsert(f"{twin}-good"), upsert(f"{twin}-bad")]
-        partly = put(outbox, key(task_id=f"{twin}-parts"), parts).attach_events([gzip.compress(b"\n".join(EVENTS))])
-        remember("raw events", partly.name.events)
+        partly = put(outbox, key(task_id=f"{twin}-parts"), parts)
         before = {*storage.objects}
         rest = partly.settle(Delivery(0, (Rejection(parts[1], "no"),), (parts[0],), "later"), parts)
         assert rest is not None
         (quarantined,) = {*storage.objects} - before
         remember("quarantine", quarantined, parts[1:])
-        remember("entry with events", rest.name.path, parts[:1])
+        remember("rest", rest.name.path, parts[:1])
         done = put(outbox, key(2, task_id=f"{twin}-done"), [upsert(f"{twin}-new")])
         before = {*storage.objects}
         done.settle(Delivery(1, stored=True), done.items())
@@ -145,10 +139,6 @@ def test_flipped_bits_stop_no_drain_and_are_never_delivered(caplog: pytest.LogCa
         set_aside = [name for name in storage.objects if name.startswith("corrupt/") and name.endswith(".jsonl")]
         assert len(set_aside) == sum(bool(whole.promised[victim]) for victim in victims)
         assert not [name for name in storage.objects if name.startswith("pending/")]
-        for name, content in storage.objects.items():
-            if name.endswith(".events.ndjson.gz"):
-                with suppress(OSError, EOFError, zlib.error):
-                    assert gzip.decompress(content) == b"\n".join(EVENTS)
 
 
 @pytest.mark.slow

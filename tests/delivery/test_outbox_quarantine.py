@@ -49,22 +49,6 @@ def test_a_requeued_entry_is_pending_and_delivered(outbox: Outbox, tmp_path: Pat
     assert files(tmp_path) == files(tmp_path / "receipts")
 
 
-def test_raw_events_are_quarantined_and_requeued_with_their_entry(outbox: Outbox, tmp_path: Path) -> None:
-    entry = put(outbox, proposals=[upsert("a"), upsert("b"), upsert("c")]).attach_events([b"raw"])
-    a, b, c = entry.items()
-    rest = entry.settle(Delivery(1, (Rejection(a, "no"),), (c,), "later"), [a, b, c])
-    assert rest is not None
-    assert (tmp_path / entry.name.events).exists()
-    rest.settle(Delivery(0, (Rejection(c, "neither"),)), [c])
-    assert (tmp_path / entry.name.quarantined_events).read_bytes() == b"raw"
-    first, second = outbox.quarantined()
-    assert outbox.requeue(first).manifest.events is None
-    back = outbox.requeue(second)
-    assert back.manifest.events == back.name.events
-    assert (tmp_path / back.name.events).read_bytes() == b"raw"
-    assert not (tmp_path / "quarantined").exists()
-
-
 @pytest.mark.parametrize("content", [b"", b"{}\n", b'[]\n{"reason": 1}\n', b"\xff"])
 def test_damaged_objects_are_set_aside(
     outbox: Outbox, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

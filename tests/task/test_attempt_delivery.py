@@ -93,9 +93,11 @@ def test_a_pending_earlier_attempt_holds_up_a_later_one(tmp_path: Path) -> None:
 
 def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
     one = Try(tmp_path, sink=Recording(rejects="no such aspect"))
-    one.job_writes("a_csv_join_agg")
+    path = one.job_writes("a_csv_join_agg")
     report = one.finish()
     assert (report.rejected, report.pending, report.is_complete) == (report.proposals, 0, True)
+    assert path.is_file(), "a corrected converter may need it"
+    assert unawaited_events(outbox_at(tmp_path / "outbox", events_folder=tmp_path / "events")) == []
     (warning,) = report.warnings
     count = f"{report.rejected} proposals were rejected, and kept in the outbox's quarantine: {report.rejected} times "
     assert warning.startswith(f"{count}no such aspect (e.g. ")

@@ -20,7 +20,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, Ta
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
-from airflow_provider_spark_datahub.task import delivery, earlier, ended, recovery, submitted
+from airflow_provider_spark_datahub.task import delivery, earlier, recovery, submitted
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -357,19 +357,6 @@ def test_proposals_that_there_is_no_time_to_deliver_stay_in_the_outbox(
     assert (report.delivered, report.pending) == (0, report.proposals)
     assert "the time for lineage was over before its delivery" in str(report.reason)
     assert [entry.manifest.pending for entry in entries(tmp_path)] == [report.proposals]
-
-
-@pytest.mark.parametrize("bytes_per_second", [1, 10**9])
-def test_events_that_take_too_long_to_be_kept_twice_stay_in_their_file(
-    one: Try, monkeypatch: pytest.MonkeyPatch, bytes_per_second: int
-) -> None:
-    monkeypatch.setattr(ended, "_RAW_BYTES_PER_SECOND", bytes_per_second)
-    one.sink_folder.touch()
-    path = one.job_writes("a_csv_join_agg")
-    assert one.finish().pending
-    assert path.is_file()
-    (entry,) = entries(one.folder)
-    assert (entry.manifest.events == str(path)) is (bytes_per_second == 1)
 
 
 def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) -> None:

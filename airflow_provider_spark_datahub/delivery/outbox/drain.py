@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _Send = Callable[[Entry, Sequence[Proposal]], Delivery]
 """Delivers items of an entry."""
 _Settled = Callable[[Entry], None]
-"""Called with an entry whose items are all delivered or rejected."""
+"""Called with an entry whose items are all delivered."""
 _Finish = Callable[[Entry, bool], Entry | None]
 """Converts the events of an unfinished entry. Returns ``None`` if its attempt is not over yet, and the entry as it is
 if only its Spark still runs, for which later attempts do not wait.
@@ -69,8 +69,9 @@ class _Settlement(msgspec.Struct, frozen=True):
 
     @property
     def is_delivered(self) -> bool:
-        """Return whether all items were delivered or rejected, now or before."""
-        return self.remaining is None and self.damage is None and not (self.delivery and self.delivery.pending)
+        """Return whether all items were delivered, now or before: none is pending, rejected or damaged."""
+        is_whole = self.remaining is None and self.damage is None and not self.entry.manifest.rejected
+        return is_whole and not (self.delivery and (self.delivery.pending or self.delivery.rejected))
 
 
 def deliver_in_order(

@@ -21,7 +21,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,8 @@ Settled = tuple[str, Callable[[], None]]
 class OutboxLimits(msgspec.Struct, frozen=True):
     """Limits of an outbox.
 
-    :param max_bytes: size of entries, raw events and the quarantine together. Receipts, and delivered proposals that
-        are kept beside them, may take half as much in addition.
+    :param max_bytes: size of entries and the quarantine together. Receipts, and delivered proposals that are kept
+        beside them, may take half as much in addition.
     :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
     :param group_access: whether users of the same group may read and write it, if it is in a folder.
@@ -190,11 +189,10 @@ class Entry:
         """Write the receipt, and remove the entry: now, or when the receipts of the batch are synced."""
         name = self.name.receipt(receipt.key.task)
         self.outbox.storage.write(name, [receipt.to_line()], sync=batch is None)
-        remove = partial(self._remove_settled, keep_events=bool(receipt.rejected))
         if batch is None:
-            remove()
+            self._remove()
         else:
-            batch.append((name, remove))
+            batch.append((name, self._remove))
         log.debug("Entry settled, %s superseded: %s", counted(receipt.superseded, "item"), self)
 
     def _left(self, manifest: Manifest, pending: tuple[Proposal, ...]) -> Entry:
@@ -214,29 +212,17 @@ class Entry:
         items = self.items()
         with self._storage_errors():
             self._quarantine([(reason, item) for item in items], self.manifest)
-            self._remove(keep_events=True)
+            self.outbox.storage.remove(self.name.path)
 
     def discard(self) -> None:
         """Remove the entry, since another one or a receipt makes it redundant."""
         with self._storage_errors():
-            self._remove()
+            self.outbox.storage.remove(self.name.path)
         log.debug("Entry discarded: %s", self)
 
     def set_aside(self, reason: str) -> None:
         """Move the entry, which is damaged, to ``corrupt/``, with the reason beside it."""
         self.outbox.set_aside(self.name.path, reason)
-
-    def attach_events(self, chunks: Iterable[bytes]) -> Entry:
-        """Put the raw events beside the entry; they go to the quarantine with its items.
-
-        :param chunks: OpenLineage events, one per line, compressed by gzip.
-        :raises OutboxError: if the outbox is full.
-        """
-        with self._storage_errors():
-            content = b"".join(chunks)
-            self.outbox.check_room(len(content))
-            self.outbox.storage.write(self.name.events, [content])
-            return self.update(events=self.name.events)
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
@@ -301,18 +287,9 @@ class Entry:
         self.outbox.storage.write(name, [content])
         log.debug("%s of %s quarantined, %d bytes in %s", counted(len(rejected), "item"), self, len(content), name)
 
-    def _remove(self, *, keep_events: bool = False) -> None:
-        self.outbox.storage.remove(self.name.path)
-        if self.manifest.events != self.name.events:
-            return
-        if keep_events:
-            self.outbox.storage.move(self.name.events, self.name.quarantined_events)
-        else:
-            self.outbox.storage.remove(self.name.events)
-
-    def _remove_settled(self, *, keep_events: bool) -> None:
+    def _remove(self) -> None:
         with self._storage_errors():
-            self._remove(keep_events=keep_events)
+            self.outbox.storage.remove(self.name.path)
             if self.manifest.delivered:  # it was delivered in part before
                 self.outbox.storage.remove(self._part)
 
@@ -431,16 +408,16 @@ class Outbox:
         """Write what an entry holds, in place of an older state of the entry.
 
         :param step: name of the change, for the log.
-        :param reserve: as in :meth:`check_room`; ``None`` if the entry does not grow, so that no room is needed.
+        :param reserve: as in :meth:`_check_room`; ``None`` if the entry does not grow, so that no room is needed.
         """
         chunks = stored.chunks()
         size = sum(map(len, chunks))
         if reserve is not None:
-            self.check_room(size, reserve=reserve)
+            self._check_room(size, reserve=reserve)
         self.storage.write(entry.name.path, chunks)
         log.debug("Entry %s, %s in %d bytes: %s", step, counted(entry.manifest.pending, "item"), size, entry)
 
-    def check_room(self, size: int, *, reserve: int = _RESERVE_BYTES) -> None:
+    def _check_room(self, size: int, *, reserve: int = _RESERVE_BYTES) -> None:
         """Check that there is room for ``size`` bytes more, and count them.
 
         :param reserve: bytes of the disk that must stay free.
@@ -576,8 +553,6 @@ class Outbox:
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
         """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/`` and logged."""
         for name in self.storage.names(Folder.QUARANTINED):
-            if not name.endswith(".jsonl"):
-                continue
             try:
                 stored = StoredObject.read(self.read(name))
                 rejected = stored.rejected()
@@ -599,16 +574,10 @@ class Outbox:
         old = quarantined.manifest
         items = [item for _, item in quarantined.rejected]
         counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
-        entry = self._named(replace(old.holding(items), events=None, awaits_retry=False, **counts))
+        entry = self._named(replace(old.holding(items), awaits_retry=False, **counts))
         self.write(f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items))
         self.storage.remove(quarantined.name)
-        # The raw events come back with the last part of their entry.
-        stem = quarantined.name.rpartition("-")[0]
-        left = [name for name in self.storage.names(Folder.QUARANTINED) if name.startswith(stem)]
-        if left != [f"{stem}{Naming.EVENTS_SUFFIX}"]:
-            return entry
-        self.storage.move(left[0], entry.name.events)
-        return entry.update(events=entry.name.events)
+        return entry
 
     def set_aside(self, name: str, reason: str, read: Callable[[str], object] | None = None) -> None:
         """Move a damaged object to ``corrupt/``, write the reason beside it, and log it.
@@ -616,8 +585,7 @@ class Outbox:
         :param read: reads the object again under its new name. If that succeeds, its task has just replaced it, and it
             is moved back.
         """
-        folder, path = name.partition("/")[0], self.storage.describe(name)
-        aside = name.replace(folder, Folder.CORRUPT, 1)
+        path, aside = self.storage.describe(name), name.replace(name.partition("/")[0], Folder.CORRUPT, 1)
         stem = aside.removesuffix(".jsonl")
         try:
             self.storage.write(f"{stem}{Naming.REASON_SUFFIX}", [f"{reason}\n".encode("utf-8", "backslashreplace")])
@@ -627,10 +595,6 @@ class Outbox:
                     self.storage.move(aside, name)
                     self.storage.remove(f"{stem}{Naming.REASON_SUFFIX}")
                     return
-            if folder == Folder.PENDING:
-                with suppress(FileNotFoundError):
-                    events = name.removesuffix(".jsonl") + Naming.EVENTS_SUFFIX
-                    self.storage.move(events, events.replace(folder, Folder.CORRUPT, 1))
         except OSError as error:
             log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
         else:

@@ -47,7 +47,6 @@ class Folder(StrEnum):
 class Naming:
     """Names of the outbox's objects, and parts of them (docs/outbox.md)."""
 
-    EVENTS_SUFFIX = ".events.ndjson.gz"
     PART_SUFFIX = ".part.json"
     REASON_SUFFIX = ".reason.txt"
 
@@ -159,7 +158,7 @@ class Manifest(msgspec.Struct, frozen=True):
     :param upserts: short hashes of the delivered aspects that replace earlier ones.
     :param spark_succeeded: whether the attempt's Spark job succeeded, so that a retry only has to deliver.
     :param awaits_retry: the attempt failed only because of its lineage: the next one delivers it without running Spark.
-    :param events: where the raw events are: the name of an object of the outbox, or an absolute path of the worker.
+    :param events: where the raw events are: an absolute path of the worker, or the address of an object store.
     :param redo: all other inputs of the conversion.
     :param failure: how the attempt's Spark failed, for people; :attr:`problem`: why its last delivery did.
     :param delivered_ms: in a receipt: when the last item was settled.
@@ -338,16 +337,6 @@ class EntryName(NamedTuple):
     def path(self) -> str:
         """The object's name."""
         return f"{Folder.PENDING}/{self.instance}/{self.stem}.jsonl"
-
-    @property
-    def events(self) -> str:
-        """The name of the raw events beside the entry."""
-        return f"{Folder.PENDING}/{self.instance}/{self.stem}{Naming.EVENTS_SUFFIX}"
-
-    @property
-    def quarantined_events(self) -> str:
-        """The name of the raw events in the quarantine."""
-        return f"{Folder.QUARANTINED}/{self.instance}/{self.stem}{Naming.EVENTS_SUFFIX}"
 
     def receipt(self, task: str, folder: str = Folder.RECEIPTS, suffix: str = ".json") -> str:
         """Return the name of the entry's receipt, or of its like in another folder or with another suffix."""
