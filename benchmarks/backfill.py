@@ -25,7 +25,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 import zstandard
 from event_mix import mixed_application, wide_application
 
-from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, Cluster, write_package
+from airflow_provider_spark_datahub.backfill import BackfillPlan, write_package
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SPARK = Path(os.environ.get("SPARK_BIN") or REPOSITORY / ".venv-spark" / "bin")
@@ -75,9 +75,9 @@ def backfill(folder: Path, source: Path, cores: int) -> str:
     """Run the job once, and return its figures."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-    cluster = Cluster(f"local[{cores}]", conf=conf, binary=str(SPARK / "spark-submit"))
-    command = cluster.command(BackfillPlan((str(source),), f"file://{out}"), write_package(folder))
+    options = ["--master", f"local[{cores}]", "--driver-memory", "2g", "--conf", "spark.ui.enabled=false"]
+    plan = BackfillPlan((str(source),), f"file://{out}")
+    command = plan.command(write_package(folder), str(SPARK / "spark-submit"), options)
     env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
     started = time.monotonic()

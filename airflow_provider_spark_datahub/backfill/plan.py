@@ -143,16 +143,20 @@ class BackfillPlan:
         """Return the URI of a file or folder of the backfill."""
         return f"{self.out.rstrip('/')}/{name}"
 
-    def resumed(self, folder: ResultFolder, ages: Iterable[str] = ()) -> BackfillPlan:
-        """Return this plan, to be carried out in its folder, which is new or belongs to this plan.
+    def resumed(self, folder: ResultFolder, asked: Mapping[str, str | None] | None = None) -> BackfillPlan:
+        """Check this plan, and return it as it is carried out in its folder, which is new or belongs to it.
 
-        :param ages: ``since``, ``until`` or both, if given as a duration ago: the time of the first call is kept.
-        :raises PlanError: if the folder belongs to another plan.
+        :param asked: ``since`` and ``until`` as the user wrote them; a duration ago is that of the first call.
+        :raises PlanError: if its times are wrong, or the folder belongs to another plan.
+        :raises SettingsError: if a setting of the converter is wrong.
         """
+        self.settings()
+        self.archive_filter()
         if not (folder / PLAN_FILE).exists():
             return self
         stored = (folder / PLAN_FILE).read_text()
         stored_plan = BackfillPlan.from_json(stored)
+        ages = [name for name, text in (asked or {}).items() if text != getattr(self, name)]
         plan = replace(self, **{name: time for name in ages if (time := getattr(stored_plan, name))})
         plan.check_folder(stored)
         return plan
@@ -171,6 +175,15 @@ class BackfillPlan:
     def to_json(self) -> str:
         """Return the plan as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
+
+    def command(self, package: Path, binary: str, options: Iterable[str]) -> list[str]:
+        """Return the command that carries out the conversion.
+
+        :param package: the file that :func:`write_package` wrote.
+        :param options: those of ``spark-submit``.
+        """
+        python_files = ("--py-files", str(package))
+        return [binary, "--name", APPLICATION_NAME, *options, *python_files, str(SPARK_MAIN), self.to_json()]
 
     @classmethod
     def from_json(cls, text: str) -> BackfillPlan:
@@ -198,42 +211,12 @@ def _time_ms(name: str, text: str | None) -> int | None:
 # -- spark-submit
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-SPARK_MAIN = _PACKAGE / "backfill" / "spark_main.py"
+SPARK_MAIN = _PACKAGE / "backfill" / "spark_job.py"
 """The application for ``spark-submit``. Its only argument is the plan."""
 APPLICATION_NAME = "spark-datahub backfill"
 # Layers that the cluster needs; the others import packages that it does not have.
 _SHIPPED = ("", "backfill", "capture", "conversion", "foundation")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Cluster and options of the submission.
-
-    :param master: as ``spark-submit`` takes it; ``None`` for Spark's own configuration. Likewise :attr:`deploy_mode`.
-    :param conf: Spark properties.
-    :param binary: name or path of ``spark-submit``.
-    """
-
-    master: str | None = None
-    deploy_mode: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    binary: str = "spark-submit"
-
-    def command(self, plan: BackfillPlan, package: Path) -> list[str]:
-        """Return the command that carries out the conversion of a plan.
-
-        :param package: the file that :func:`write_package` wrote.
-        """
-        command = [self.binary]
-        if self.master:
-            command += ["--master", self.master]
-        if self.deploy_mode:
-            command += ["--deploy-mode", self.deploy_mode]
-        command += ["--name", APPLICATION_NAME]
-        for key, value in self.conf.items():
-            command += ["--conf", f"{key}={value}"]
-        return [*command, "--py-files", str(package), str(SPARK_MAIN), plan.to_json()]
 
 
 def write_package(folder: Path) -> Path:

@@ -4,6 +4,8 @@ Spark's shuffle brings the events of a group together, and later the versions of
 and each step (see :mod:`.steps`) works on a stream, so that no application is too large for an executor. The results of
 the first two steps are stored, so that a job that was killed continues there.
 
+``spark-submit`` starts it: ``spark_job.py PLAN``, with the plan as one line of JSON.
+
 Tests: ``tests/backfill/test_backfill_job.py``.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,9 +30,9 @@ from pyspark.sql import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_provider_spark_datahub.backfill import plan as folder, steps
-from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan
+from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN, BackfillPlan, PlanError
 from airflow_provider_spark_datahub.capture import COMPRESSED
-from airflow_provider_spark_datahub.conversion import archive
+from airflow_provider_spark_datahub.conversion import SettingsError, archive
 from airflow_provider_spark_datahub.foundation.text import counted
 
 _CONFIGURATION = {
@@ -50,6 +53,7 @@ _TABLES = {
     "parquet.page.size.row.check.min": "1",
     "parquet.block.size.row.check.min": "1",
 }
+_EXIT_USAGE = 2
 _LISTED_REASONS = 20
 _QUARANTINE_FILES = 8
 _EVENT_BYTES_PER_TASK = 128 * 1024 * 1024
@@ -68,17 +72,13 @@ def _write(rows: DataFrame, path: str) -> None:
 # -- the job of a plan
 
 
-class BackfillJob:
-    """Conversion of a plan. A folder that is already converted stays as it is.
+class _BackfillJob:
+    """Conversion of a plan. A folder that is already converted stays as it is."""
 
-    :param report: takes lines about the progress, for people.
-    """
-
-    def __init__(self, spark: SparkSession, plan: BackfillPlan, report: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkSession, plan: BackfillPlan) -> None:
         self._spark = spark
         self._plan = plan
         self._wanted = plan.archive_filter()
-        self._report = report
         self._files = _HadoopFiles(spark)
         self._seconds: dict[str, float] = {}
         for key, value in _CONFIGURATION.items():
@@ -97,7 +97,7 @@ class BackfillJob:
             self._plan.check_folder(stored_plan)
         summary = self._files.read(self._plan.path(folder.CONVERTED_FILE))
         if summary is not None:
-            self._report("the archive has been converted already")
+            _report("the archive has been converted already")
             return dict(json.loads(summary))
         return self._convert()
 
@@ -105,7 +105,7 @@ class BackfillJob:
         source = self._step("reading", self._read_files)
         events = self._table("events", steps.EVENTS)
         facts = _EventFacts.of(events)
-        self._report(f"{counted(facts.events, 'event')}, {facts.size / 1e6:.1f} MB")
+        _report(f"{counted(facts.events, 'event')}, {facts.size / 1e6:.1f} MB")
         self._step("converting", partial(self._convert_groups, events, facts))
         started = time.monotonic()
         converted = self._table("converted", steps.CONVERTED)
@@ -138,9 +138,9 @@ class BackfillJob:
         marker = self._plan.path(f"{folder.WORK}/{name}.json")
         record = self._files.read(marker)
         if record is not None:
-            self._report(f"{name} has been done already")
+            _report(f"{name} has been done already")
         else:
-            self._report(name)
+            _report(name)
             started = time.monotonic()
             record = json.dumps({"result": carry_out() or {}, "seconds": time.monotonic() - started})
             self._files.write(marker, record)
@@ -153,7 +153,7 @@ class BackfillJob:
 
     def _read_files(self) -> dict[str, Any]:
         files = _ArchiveFiles.find(self._spark, self._plan.sources)
-        self._report(f"{counted(files.count, 'file')}, {files.size / 1e6:.1f} MB")
+        _report(f"{counted(files.count, 'file')}, {files.size / 1e6:.1f} MB")
         self._spark.conf.set("spark.sql.files.maxPartitionBytes", files.bytes_per_task)
         _write(files.events(), self._plan.path(f"{folder.WORK}/events"))
         self._spark.conf.unset("spark.sql.files.maxPartitionBytes")
@@ -407,3 +407,26 @@ class _HadoopFiles:
 
     def _path(self, path: str) -> Any:
         return self._context._jvm.org.apache.hadoop.fs.Path(path)
+
+
+def _main(plan_text: str) -> int:
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        summary = _BackfillJob(spark, BackfillPlan.from_json(plan_text)).run()
+    except (PlanError, SettingsError) as error:
+        _report(str(error))
+        return _EXIT_USAGE
+    finally:
+        spark.stop()
+    proposals, runs = counted(summary["proposals"], "proposal"), counted(summary["runs"], "run")
+    _report(f"{proposals} from {runs}, {summary['quarantined']} quarantined")
+    return 0
+
+
+def _report(line: str) -> None:
+    """Write a line about the progress, for people."""
+    print(f"backfill: {line}", file=sys.stderr, flush=True)  # noqa: T201 (a program of its own)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

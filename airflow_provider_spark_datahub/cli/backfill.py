@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 from airflow_provider_spark_datahub import hooks
-from airflow_provider_spark_datahub.backfill.plan import (
+from airflow_provider_spark_datahub.backfill import (
     CONVERTED_FILE,
     SUMMARY,
+    BackfillDelivery,
     BackfillPlan,
-    Cluster,
     PartError,
     PlanError,
+    Rate,
     ResultFolder,
     folder_uri,
     write_package,
@@ -88,37 +89,33 @@ def backfill(
         parts=parts,
         dry_run=dry_run,
     )
-    ages = [name for name, time in (("since", since), ("until", until)) if getattr(plan, name) != time]
-    with console.airflow_logs_to_stderr():
-        folder, plan = _opened(plan, out_connection, ages)
-    if not (folder / CONVERTED_FILE).exists():
-        _submit(plan, Cluster(master, deploy_mode, dict(console.assigned("--conf", conf or [])), binary))
-    _report(folder, as_json)
-    if emit and not dry_run:
-        with console.airflow_logs_to_stderr():
-            _deliver(folder, emit, rate, threads)
-
-
-def _opened(plan: BackfillPlan, connection: str | None, ages: list[str]) -> tuple[ResultFolder, BackfillPlan]:
     try:
-        plan.archive_filter()
-        folder = hooks.result_folder(plan.out, connection)
-        return folder, plan.resumed(folder, ages)
+        with console.airflow_logs_to_stderr():
+            folder = hooks.result_folder(plan.out, out_connection)
+        plan = plan.resumed(folder, {"since": since, "until": until})
     except PlanError as error:
         console.fail(str(error))
+    if not (folder / CONVERTED_FILE).exists():
+        _submit(plan, binary, {"--master": master, "--deploy-mode": deploy_mode}, conf)
+    _report(folder, as_json)
+    if emit and not dry_run:
+        _deliver(folder, emit, rate, threads)
 
 
-def _submit(plan: BackfillPlan, cluster: Cluster) -> None:
+def _submit(plan: BackfillPlan, binary: str, given: dict[str, str | None], conf: list[str] | None) -> None:
+    pairs = [(option, value) for option, value in given.items() if value]
+    pairs += [("--conf", f"{key}={value}") for key, value in console.assigned("--conf", conf or [])]
+    options = [text for pair in pairs for text in pair]
     with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
-        command = cluster.command(plan, write_package(Path(folder)))
+        command = plan.command(write_package(Path(folder)), binary, options)
         try:
             # Spark's progress and log are the progress of this command, which belongs to standard error.
             status = subprocess.run(command, stdout=_STANDARD_ERROR, check=False).returncode
         except OSError as error:
-            console.fail(f"cannot run {cluster.binary}: {error.strerror or error}")
+            console.fail(f"cannot run {binary}: {error.strerror or error}")
     if status:
         exit_status = console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
-        console.fail(f"{cluster.binary} ended with status {status}", exit_status)
+        console.fail(f"{binary} ended with status {status}", exit_status)
 
 
 def _report(folder: ResultFolder, as_json: bool) -> None:
@@ -141,23 +138,22 @@ def _report(folder: ResultFolder, as_json: bool) -> None:
 
 
 def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -> None:
-    from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
-
-    sink, problem = hooks.open_sink(connection)
-    if sink is None:
-        console.fail(str(problem))
-    sink.close()
-    delivery = BackfillDelivery(
-        folder,
-        lambda: hooks.sink_of(connection),
-        Rate(rate or None),
-        threads=threads,
-        on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),
-    )
-    try:
-        totals = delivery.run()
-    except (OSError, PlanError, PartError, ProposalFormatError) as error:
-        console.fail(str(error), console.EXIT_INCOMPLETE)
+    with console.airflow_logs_to_stderr():
+        sink, problem = hooks.open_sink(connection)
+        if sink is None:
+            console.fail(str(problem))
+        sink.close()
+        delivery = BackfillDelivery(
+            folder,
+            lambda: hooks.sink_of(connection),
+            Rate(rate or None),
+            threads=threads,
+            on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),
+        )
+        try:
+            totals = delivery.run()
+        except (OSError, PlanError, PartError, ProposalFormatError) as error:
+            console.fail(str(error), console.EXIT_INCOMPLETE)
     for problem in totals.problems:
         console.say(problem)
     console.say(totals.sentence)

@@ -26,7 +26,7 @@ from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
-from airflow_provider_spark_datahub import capture
+from airflow_provider_spark_datahub import backfill, capture
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import (
     Conversion,
@@ -385,11 +385,9 @@ def read_sources(
 
 def _lines_of(name: str, content: bytes) -> bytes:
     """Return the proposals of a part of a backfill, one a line."""
-    from airflow_provider_spark_datahub.backfill.plan import PartError, read_part
-
     try:
-        return "\n".join(read_part(io.BytesIO(content), name)).encode()
-    except PartError as error:
+        return "\n".join(backfill.read_part(io.BytesIO(content), name)).encode()
+    except backfill.PartError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
 
 

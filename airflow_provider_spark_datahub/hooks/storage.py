@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_spark_datahub.backfill import LOCAL, PlanError, ResultFolder
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
@@ -18,7 +19,6 @@ from airflow_provider_spark_datahub.hooks.airflow_context import configuration, 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
-    from airflow_provider_spark_datahub.backfill.plan import ResultFolder
     from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 
@@ -82,8 +82,6 @@ def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     :param conn_id: connection to the store; ``None`` to use the environment.
     :raises PlanError: if the folder cannot be reached.
     """
-    from airflow_provider_spark_datahub.backfill.plan import LOCAL, PlanError
-
     if location.startswith(LOCAL):
         return Path(location.removeprefix(LOCAL))
     try:

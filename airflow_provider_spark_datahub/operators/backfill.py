@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub import hooks
+from airflow_provider_spark_datahub import backfill, hooks
 from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_spark_datahub.backfill.delivery import DeliveryTotals
-    from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, ResultFolder
 
 
 class BackfillLineageOperator(SparkSubmitOperator):
@@ -91,32 +89,28 @@ class BackfillLineageOperator(SparkSubmitOperator):
         :raises SettingsError: if a setting of the converter is wrong.
         :raises AirflowException: if the delivery is incomplete; the next attempt continues there.
         """
-        from airflow_provider_spark_datahub.backfill.plan import CONVERTED_FILE, SUMMARY
-
         plan = self._plan()
-        plan.settings()
-        plan.archive_filter()
         folder = hooks.result_folder(plan.out, self.out_conn_id)
         plan.resumed(folder)
-        if not (folder / CONVERTED_FILE).exists():
+        if not (folder / backfill.CONVERTED_FILE).exists():
             self._convert(context, plan)
-        result: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
+        result: dict[str, Any] = json.loads((folder / backfill.SUMMARY).read_text())
         proposals, runs = counted(result["proposals"], "proposal"), counted(result["runs"], "run")
         self.log.info("%s of %s, %s quarantined", proposals, runs, result["quarantined"])
-        if self.datahub_conn_id:
-            delivered = self._deliver(folder, self.datahub_conn_id)
+        if connection := self.datahub_conn_id:
+            rate = backfill.Rate(self.rate or None)
+            open_sink = partial(hooks.sink_of, connection)
+            delivered = backfill.BackfillDelivery(folder, open_sink, rate, threads=self.threads).run()
             self.log.info("%s", delivered.sentence)
             if delivered.complete < delivered.parts:
                 raise AirflowException(f"{delivered.sentence}: {'; '.join(delivered.problems)}")
             result |= {"delivered": delivered.delivered, "rejected": delivered.rejected}
         return result
 
-    def _plan(self) -> BackfillPlan:
-        from airflow_provider_spark_datahub.backfill.plan import BackfillPlan, folder_uri
-
-        return BackfillPlan(
+    def _plan(self) -> backfill.BackfillPlan:
+        return backfill.BackfillPlan(
             sources=_texts(self.sources),
-            out=folder_uri(self.out),
+            out=backfill.folder_uri(self.out),
             options=hooks.configuration().setting_layers(self.lineage),
             since=self.since or None,
             until=self.until or None,
@@ -125,12 +119,10 @@ class BackfillLineageOperator(SparkSubmitOperator):
             parts=self.parts,
         )
 
-    def _convert(self, context: Context, plan: BackfillPlan) -> None:
-        from airflow_provider_spark_datahub.backfill.plan import APPLICATION_NAME, SPARK_MAIN, write_package
-
-        self.application, self.name = str(SPARK_MAIN), self.name or APPLICATION_NAME
+    def _convert(self, context: Context, plan: backfill.BackfillPlan) -> None:
+        self.application, self.name = str(backfill.SPARK_MAIN), self.name or backfill.APPLICATION_NAME
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
-            package = str(write_package(Path(folder)))
+            package = str(backfill.write_package(Path(folder)))
             users_files = self.py_files
             self.py_files = f"{users_files},{package}" if users_files else package
             self.application_args = [plan.to_json()]
@@ -138,13 +130,6 @@ class BackfillLineageOperator(SparkSubmitOperator):
                 super().execute(context)
             finally:
                 self.py_files = users_files
-
-    def _deliver(self, folder: ResultFolder, connection: str) -> DeliveryTotals:
-        from airflow_provider_spark_datahub.backfill.delivery import BackfillDelivery, Rate
-
-        return BackfillDelivery(
-            folder, lambda: hooks.sink_of(connection), Rate(self.rate or None), threads=self.threads
-        ).run()
 
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:

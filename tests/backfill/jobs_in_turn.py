@@ -7,7 +7,7 @@ import io
 import json
 import sys
 
-from airflow_provider_spark_datahub.backfill.spark_main import _main
+from airflow_provider_spark_datahub.backfill.spark_job import _main
 
 for plan in sys.stdin:
     report = io.StringIO()

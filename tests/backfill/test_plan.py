@@ -59,12 +59,6 @@ def test_a_path_is_one_on_a_disk_whatever_the_cluster_takes_it_for(
     assert plan.folder_uri("s3a://bucket/out/") == "s3a://bucket/out"
 
 
-def test_spark_s_own_configuration_decides_the_rest() -> None:
-    command = plan.Cluster().command(PLAN, Path("p.zip"))
-    assert not {"--master", "--deploy-mode", "--conf"} & set(command)
-    assert plan.SPARK_MAIN.is_file()
-
-
 def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     first, second = plan.write_package(tmp_path / "a"), plan.write_package(tmp_path)

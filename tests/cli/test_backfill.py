@@ -72,7 +72,7 @@ def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     (call,) = calls(tmp_path)
     assert call[:8] == [
-        *("--master", "yarn", "--deploy-mode", "cluster", "--name", "spark-datahub backfill"),
+        *("--name", "spark-datahub backfill", "--master", "yarn", "--deploy-mode", "cluster"),
         *("--conf", "spark.executor.memory=4g"),
     ]
     plan = plan_of(call)
