@@ -5,42 +5,29 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 from datahub.emitter.mcp import MetadataChangeProposalWrapper
 from datahub.emitter.serialization_helper import pre_json_transform
 from datahub.metadata.schema_classes import (
-    AuditStampClass,
-    DataFlowInfoClass,
-    DataJobInfoClass,
-    DataJobInputOutputClass,
-    DataProcessInstanceRelationshipsClass,
-    DataProcessInstanceRunEventClass,
-    DataProcessInstanceRunResultClass,
-    DataProcessRunStatusClass,
+    ASPECT_NAME_MAP,
     EdgeClass,
     FineGrainedLineageClass,
     FineGrainedLineageDownstreamTypeClass,
     FineGrainedLineageUpstreamTypeClass,
-    GlobalTagsClass,
-    NumberTypeClass,
-    OperationClass,
-    OtherSchemaClass,
     OwnerClass,
     OwnershipTypeClass,
-    RunResultTypeClass,
-    SchemaFieldClass,
-    SchemaFieldDataTypeClass,
-    SchemaMetadataClass,
-    StatusClass,
-    StringTypeClass,
     SystemMetadataClass,
     TagAssociationClass,
 )
 from datahub.specific.datajob import DataJobPatchBuilder
 
+from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
 from tests.cases import cases
+from tests.conversion.builders import corpus_events, jobs, proposals
+from tests.conversion.test_corpus import CONFIGURATIONS
 from tests.oracles.strict import canonical_violations, dropping_violations, violations
 
 FLOW = "urn:li:dataFlow:(airflow,etl,prod)"
@@ -59,49 +46,22 @@ LINEAGE = FineGrainedLineageClass(
     transformOperation="IDENTITY",
     query=QUERY,
 )
-SCHEMA = SchemaMetadataClass(
-    schemaName="t",
-    platform="urn:li:dataPlatform:hive",
-    version=0,
-    hash="",
-    platformSchema=OtherSchemaClass(rawSchema=""),
-    fields=[
-        SchemaFieldClass("id", SchemaFieldDataTypeClass(NumberTypeClass.from_obj({})), "long"),
-        SchemaFieldClass("name", SchemaFieldDataTypeClass(StringTypeClass.from_obj({})), "string"),
-    ],
-)
 
-UPSERTS = [
-    MetadataChangeProposalWrapper(entityUrn=FLOW, aspect=DataFlowInfoClass("etl", customProperties={"a": "b"})),
-    MetadataChangeProposalWrapper(entityUrn=JOB, aspect=DataJobInfoClass("load", "SPARK", flowUrn=FLOW)),
-    MetadataChangeProposalWrapper(
-        entityUrn=JOB,
-        aspect=DataJobInputOutputClass(
-            inputDatasets=[],
-            outputDatasets=[],
-            inputDatasetEdges=[EdgeClass(FILES, lastModified=AuditStampClass(1, "urn:li:corpuser:datahub"))],
-            outputDatasetEdges=[EdgeClass(TABLE, properties={"rows": "3"})],
-            fineGrainedLineages=[LINEAGE],
-        ),
-    ),
-    MetadataChangeProposalWrapper(
-        entityUrn=RUN, aspect=DataProcessInstanceRelationshipsClass(upstreamInstances=[], parentTemplate=JOB)
-    ),
-    MetadataChangeProposalWrapper(
-        entityUrn=RUN,
-        aspect=DataProcessInstanceRunEventClass(
-            timestampMillis=1,
-            status=DataProcessRunStatusClass.COMPLETE,
-            result=DataProcessInstanceRunResultClass(RunResultTypeClass.FAILURE, "airflow"),
-        ),
-    ),
-    MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=SCHEMA),
-    MetadataChangeProposalWrapper(
-        entityUrn=TABLE, aspect=OperationClass(timestampMillis=1, operationType="INSERT", lastUpdatedTimestamp=1)
-    ),
-    MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=GlobalTagsClass([TagAssociationClass("urn:li:tag:blå")])),
-    MetadataChangeProposalWrapper(entityUrn=TABLE_ID, aspect=StatusClass(removed=False)),
-]
+
+@cache
+def upserts() -> dict[str, MetadataChangeProposalWrapper]:
+    """Return an aspect of each kind that a recorded job has, in acryl-datahub's classes, by its name."""
+    options = {**CONFIGURATIONS["all aspects"], "parent_job_urn": None}
+    attempt = TaskAttempt(DagRun(AirflowSite(), "d", "r"), "t", 1, upstream=(UpstreamTask("u"),))
+    found = [each for job in jobs(corpus_events("a_csv_join_agg"), **options) for each in proposals(job, **options)]
+    found += attempt.ended(1, "FAILURE").proposals()
+    return {
+        each.aspect_name: MetadataChangeProposalWrapper(
+            entityUrn=each.entity_urn, aspect=ASPECT_NAME_MAP[each.aspect_name].from_obj(each.aspect, tuples=False)
+        )
+        for each in found
+        if each.change_type == "UPSERT"
+    }
 
 
 def stored_form(wrapper: MetadataChangeProposalWrapper) -> dict[str, Any]:
@@ -126,18 +86,15 @@ def patches() -> list[dict[str, Any]]:
     return [pre_json_transform(proposal.to_obj()) for proposal in builder.build()]
 
 
-@pytest.mark.parametrize("wrapper", UPSERTS, ids=lambda wrapper: str(wrapper.aspectName))
-def test_upserts_of_the_sdk_are_canonical(wrapper: MetadataChangeProposalWrapper) -> None:
-    assert canonical_violations(stored_form(wrapper)) == []
-
-
-@pytest.mark.parametrize("wrapper", UPSERTS, ids=lambda wrapper: str(wrapper.aspectName))
-def test_the_wire_form_is_accepted(wrapper: MetadataChangeProposalWrapper) -> None:
-    wrapper = copy.copy(wrapper)
-    wrapper.systemMetadata = SystemMetadataClass(lastObserved=1, runId="r")
-    wire = pre_json_transform(wrapper.to_obj())
-    assert wire["aspect"].keys() == {"value", "contentType"}
-    assert canonical_violations(wire) == []
+def test_upserts_of_the_sdk_are_canonical_in_both_forms() -> None:
+    assert upserts().keys() >= {"dataJobInputOutput", "schemaMetadata", "operation", "dataProcessInstanceRunEvent"}
+    for wrapper in upserts().values():
+        assert canonical_violations(stored_form(wrapper)) == []
+        wire_form = copy.copy(wrapper)
+        wire_form.systemMetadata = SystemMetadataClass(lastObserved=1, runId="r")
+        wire = pre_json_transform(wire_form.to_obj())
+        assert wire["aspect"].keys() == {"value", "contentType"}
+        assert canonical_violations(wire) == []
 
 
 @pytest.mark.parametrize("proposal", patches(), ids=lambda proposal: str(proposal["aspectName"]))
@@ -231,8 +188,9 @@ def test_urns_of_schema_fields_may_be_long() -> None:
 
 
 def test_field_paths_of_a_schema_are_unique() -> None:
-    schema = stored_form(MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=SCHEMA))
-    schema["aspect"]["json"]["fields"][1]["fieldPath"] = "id"
+    schema = stored_form(upserts()["schemaMetadata"])
+    for field in schema["aspect"]["json"]["fields"][:2]:
+        field["fieldPath"] = "id"
     assert violations(schema) == ["schemaMetadata.fields: fieldPath 'id' occurs 2 times"]
 
 
