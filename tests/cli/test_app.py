@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.core import TyperGroup
@@ -13,7 +15,7 @@ from typer.main import get_command
 
 from airflow_provider_spark_datahub.cli import _load_command, app
 from tests.cases import cases
-from tests.cli.commands import JOB, PROGRAM, ROOT, run_apart
+from tests.cli.commands import JOB, PROGRAM, ROOT, run, run_apart
 
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 GROUP = get_command(app)
@@ -82,3 +84,38 @@ def test_completion(words: str, position: int, expected: list[str]) -> None:
     program = "from airflow_provider_spark_datahub.cli import app; app(prog_name='spark-datahub')"
     completed = run_apart(program=program, env=environment).stdout
     assert set(completed.split()) == set(expected or COMMANDS)
+
+
+# -- calls with wrong options or unusable files
+
+
+FILES = {
+    "list.yaml": "- env\n",
+    "torn.yaml": "{env: [\n",
+    "other.ndjson": '{"no": "event"}\n',
+    "text.ndjson": "no json\n",
+    "cut.ndjson": '{"eventType": "STA',
+    "empty.ndjson": "",
+    "array.json": "[1, 2",
+    "numbers.json": "[1, 2]",
+    "null.bin": "\x00",
+}
+
+
+@pytest.fixture
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "job.ndjson").symlink_to(JOB)
+    (tmp_path / "gap.ndjson.gz").symlink_to(JOB.parents[2] / "hard_jobs" / "events" / "ddl-3.5.9.ndjson.gz")
+    (tmp_path / "outbox").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_workplace")
+@cases("cli")
+def test_a_call(command: str, status: int, said: str) -> None:
+    result = run(*shlex.split(command))
+    assert (result.exit_code, said in result.stderr) == (status, True), result.stderr
+    assert not result.stdout or status != 2
+    assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Connections in the API server that people edit and test them with: what it shows, keeps and answers."""
+"""Connections in the API server that people edit them with: what it shows and keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.oracles.gms import GmsStandIn
 from tests.patience import HANGS
 from tests.system.airflow_home import AirflowHome
 
@@ -51,18 +50,10 @@ class Api:
         except OSError as error:
             return 0, str(error)
 
-    def test(self, conn_type: str, **fields: Any) -> tuple[bool, str]:
-        """Press *Test* in the form of a connection that nobody has saved yet."""
-        extra = json.dumps(fields.pop("extra", {}))
-        body = {"connection_id": "unsaved", "conn_type": conn_type, "extra": extra, **fields}
-        status, answer = self.ask("POST", "api/v2/connections/test", body)
-        assert status == 200, answer
-        return answer["status"], answer["message"]
-
 
 @pytest.fixture(scope="module")
 def api(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    settings = {"AIRFLOW__CORE__TEST_CONNECTION": "Enabled", "AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES": ",".join(NAMES)}
+    settings = {"AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES": ",".join(NAMES)}
     with airflow_home.api_server(tmp_path_factory.mktemp("api"), {"admin": "admin"}, {}, **settings) as url:
         running = Api(url)
         status, answer = running.ask("POST", "auth/token", ADMIN)
@@ -113,17 +104,3 @@ def test_doctor_names_the_secrets_that_the_api_shows(airflow_home: AirflowHome, 
     named = {name for name in NAMES if name in credentials}
     # Airflow hides `sasl.oauthbearer.config` by a word of its own.
     assert named - {"sasl.oauthbearer.config", "sasl_oauthbearer_config"} == (set() if names else set(NAMES[:6]))
-
-
-def test_the_button_test_checks_a_rest_connection(api: Api) -> None:
-    with GmsStandIn("token") as gms:
-        works, message = api.test("datahub-rest", host=gms.url, password="wrong")
-        assert not works
-        assert "set a valid access token as its password" in message
-        works, message = api.test("datahub-rest", host=gms.url, password="token")
-        assert works, message
-        assert message.startswith(f"DataHub at {gms.url} answers")
-        assert gms.stored == []
-    works, message = api.test("datahub-rest", host="http://127.0.0.1:9")
-    assert not works
-    assert "refused" in message

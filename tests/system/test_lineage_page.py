@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +15,11 @@ from tests.delivery.outboxes import outbox_at
 from tests.patience import HANGS
 from tests.servers.chromium import Chromium
 from tests.system.airflow_home import AirflowHome, file_connection, sink_in, status_of
-from tests.visualization.conftest import dataset, lineage, sales_of_a_day
+from tests.visualization.conftest import dataset, lineage
 
 pytestmark = pytest.mark.airflow
 
 TASK = "dag_id=unknown_to_airflow&run_id=manual__1&task_id=build&map_index={MAP_INDEX}"
-DAG_RUN = {"dag_id": "daily_sales", "run_id": "scheduled__2026-11-20T00:00:00+00:00"}
 USERS = {"editor": "user", "viewer": "viewer", "nobody": ""}
 
 
@@ -62,30 +59,12 @@ class ApiServer:
         return browser.find("body").text
 
 
-def add_dag(database: Path, dag_id: str) -> None:
-    """Have Airflow know a DAG: it lists the runs of those that the user may read."""
-    row = {
-        "dag_id": dag_id, "bundle_name": "tests", "timetable_type": "", "partition_mapper_info": "{}",
-        "is_paused": 0, "is_stale": 0, "max_active_tasks": 16, "max_consecutive_failed_dag_runs": 0,
-        "has_task_concurrency_limits": 0,
-    }  # fmt: skip
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("insert into dag_bundle (name) values ('tests')")
-        known = {column for _, column, *_ in connection.execute("pragma table_info(dag)")}
-        row = {name: value for name, value in row.items() if name in known}
-        connection.execute(f"insert into dag ({', '.join(row)}) values ({', '.join('?' * len(row))})", [*row.values()])
-
-
 @pytest.fixture(scope="module")
 def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     folder = tmp_path_factory.mktemp("page")
     proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
     key = AttemptKey("unknown_to_airflow", "manual__1", "build", -1, 1)
-    outbox = outbox_at(folder / "outbox")
-    outbox.put(key, proposals, spark_succeeded=True, connection_id="sink")
-    key = AttemptKey(DAG_RUN["dag_id"], DAG_RUN["run_id"], "build_orders", -1, 2)
-    outbox.put(key, sales_of_a_day(), spark_succeeded=True, connection_id="sink")
-    add_dag(airflow_home.folder / "airflow.db", DAG_RUN["dag_id"])
+    outbox_at(folder / "outbox").put(key, proposals, spark_succeeded=True, connection_id="sink")
     settings = {"AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox"}
     with airflow_home.api_server(folder, USERS, {"sink": file_connection(folder)}, "/flow", **settings) as url:
         yield ApiServer(url, sink_in(folder))
@@ -118,35 +97,3 @@ def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServ
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert browser.complaints() == []
     assert [request for request in browser.requests() if not request.startswith(f"{server.url}/")] == []
-
-
-def test_airflow_shows_the_page_in_its_own_frame_and_colours(server: ApiServer, browser: Chromium) -> None:
-    server.log_in("editor", browser)
-    browser.driver.get(f"{server.url}/plugin/spark_lineage")
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
-    browser.driver.switch_to.frame(browser.find("iframe"))
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
-    # Beside the runs that other tests left in this Airflow; none of a DAG that it does not know.
-    listed = browser.driver.find_elements("css selector", "#attempts tr")
-    assert [*DAG_RUN.values()] in [[name.text for name in run.find_elements("css selector", "th")] for run in listed]
-    assert "unknown_to_airflow" not in browser.find("#attempts").text
-    task = urllib.parse.urlencode({**DAG_RUN, "task_id": "build_orders"})
-    browser.run(f"location.assign('task?{task}')")
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
-    assert browser.find("button[data-action]").text == "Deliver now"
-    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
-    assert browser.run(top, "svg .box") < 240 < browser.run(top, "#attempts")
-    browser.run("location.assign('run?dag_id=daily_sales&run_id=gone')")
-    eventually(lambda: "Airflow has no run gone of the DAG daily_sales." in browser.find("body").text)
-    browser.run(f"location.assign('task?{task}')")
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
-    browser.driver.switch_to.default_content()
-    # Someone who chooses Airflow's dark colours on a light system gets both in the dark.
-    browser.run("localStorage.setItem('theme', 'dark'); location.reload()")
-    eventually(lambda: browser.run("return getComputedStyle(document.documentElement).colorScheme") == "dark")
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
-    browser.driver.switch_to.frame(browser.find("iframe"))
-    browser.run(f"location.assign('task?{task}')")
-    eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
-    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches")
-    browser.driver.switch_to.default_content()

@@ -181,7 +181,7 @@ def test_the_tab_of_the_task_in_airflows_frame_and_colours(
     location, connections = shop.folder / "outbox", {"datahub_file": file_connection(shop.folder)}
     sizes = "const part = document.querySelector(arguments[0]); return [part.scrollWidth - part.clientWidth]"
     with airflow_home.api_server(
-        tmp_path, {"editor": "user"}, connections, AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=location
+        tmp_path, {"editor": "user"}, connections, "/flow", AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=location
     ) as url:
         ApiServer(url, shop.folder).log_in("editor", browser)
         for theme, picture in (("light", "airflow"), ("dark", "airflow-dark")):
@@ -191,6 +191,8 @@ def test_the_tab_of_the_task_in_airflows_frame_and_colours(
             eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
             browser.driver.switch_to.frame(browser.find("iframe"))
             eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
+            # On a light system.
+            assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (theme == "dark")
             # Everything is in sight: the problem, the whole drawing, and each column of the table.
             parts = ("html", ".view", ".attempts")
             assert [browser.run(sizes, part) for part in parts] == [[0], [0], [0]], theme
