@@ -21,7 +21,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Entry,
     EntryName,
     Lease,
-    LeaseMode,
     Outbox,
     OutboxError,
 )
@@ -170,9 +169,7 @@ class TaskDelivery:
         with suppress(OSError):
             self._outbox.deadline = deadline
             seconds = self._lease_seconds(deadline)
-            self._lease = Lease.take(
-                self._outbox.storage, self._group, seconds=seconds, run=self._run, mode=LeaseMode.HOLDS
-            )
+            self._lease = Lease.take(self._outbox.storage, self._group, seconds=seconds, run=self._run, delivers=False)
         try:
             yield
         finally:
@@ -295,7 +292,9 @@ class TaskDelivery:
             # To read the entry of a huge job takes seconds, and a sink would not even begin.
             self._add_reason(f"it is pending: the time for lineage was over before its delivery. {_WHO_DELIVERS}")
             return
-        started, until = time.monotonic(), self._turn_deadline(deadline)
+        # A tenth of the time left is for another run, or all of it if the task would fail without its lineage.
+        share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
+        started, until = time.monotonic(), Deadline.after(deadline.remaining() * share)
         if self._lease is not None:
             if self._has_turn(self._lease, until):
                 self._deliver_leased(own, deadline)
@@ -309,11 +308,6 @@ class TaskDelivery:
             return
         with lease:
             self._deliver_leased(own, deadline)
-
-    def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """Wait a tenth of the time left for another run, or all of it if the task would fail without it."""
-        share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
-        return Deadline.after(deadline.remaining() * share)
 
     def _add_no_turn(self, why: str, started: float) -> None:
         self._add_reason(

@@ -18,7 +18,6 @@ import pytest
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     Lease,
-    LeaseMode,
     LocalStorage,
     is_gone,
     lease as lease_module,
@@ -114,13 +113,12 @@ def test_the_lease_of_a_dead_process_on_this_machine_is_ignored(tmp_path: Path) 
     assert len(files(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("machine", ["another host", ""])
-def test_leases_of_other_machines_are_respected(tmp_path: Path, machine: str) -> None:
+def test_leases_of_other_machines_are_respected(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     taken(storage)
     (path,) = files(tmp_path)
     holder, _ = unseal(path.read_bytes(), dict)
-    path.write_bytes(seal({**holder, "machine": machine, "process": 2**22 + 1}))
+    path.write_bytes(seal({**holder, "owner": f"{'0' * 12}-{2**22 + 1}-0"}))
     assert Lease.take(storage, GROUP) is None
 
 
@@ -143,7 +141,7 @@ def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     year_ms = 31_536_000_000
     now_ms = time.time_ns() // 10**6
-    holder = {"machine": "another", "process": 1, "started": None, "groups": [GROUP], "run": "", "mode": "delivers"}
+    holder = {"owner": f"{'0' * 12}-1-0", "groups": [GROUP], "run": "", "delivers": True}
     name = f"leases/{'.'.join(GROUP)}.0.json"
     for expires_ms in (now_ms + year_ms, now_ms + 3_700_000, now_ms - 1, 10**300):
         storage.write(name, [seal({**holder, "expires_ms": expires_ms})])
@@ -204,7 +202,7 @@ def test_runs_of_a_task_are_delivered_in_turn_but_not_instances_of_one_run(tmp_p
     assert beside is not None
     beside.release()
     assert Lease.take(storage, other, run="second") is None
-    later = Lease.take(storage, other, run="second", mode=LeaseMode.HOLDS)
+    later = Lease.take(storage, other, run="second", delivers=False)
     assert later is not None
     assert not later.take_turn(Deadline.after(0))
     lease.release()
@@ -264,7 +262,8 @@ def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monk
 _IN_A_NAMESPACE = """
 import os, sys, time
 from pathlib import Path
-from airflow_provider_spark_datahub.delivery.outbox.lease import Lease, is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
+from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, process_start
 from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 lease = Lease.take(LocalStorage(Path(sys.argv[1])), ("shop.build-0123", "89abcdef"))
 known = sys.argv[2:] and is_gone(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

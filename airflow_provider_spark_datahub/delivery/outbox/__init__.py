@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .drain import Drain, DrainLimits, deliver_in_order
     from .entries import AttemptRecord, Entry, Outbox, OutboxLimits, OutboxRecords
     from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
-    from .lease import Lease, LeaseMode
+    from .lease import Lease
     from .processes import is_gone, machine, process_start
     from .receipts import EdgeRecord, EdgeRecords, Histories, ListenerFailures
     from .storage import LocalStorage, ObjectStorage, OutboxError

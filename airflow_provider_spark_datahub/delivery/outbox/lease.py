@@ -6,13 +6,11 @@ Tests: ``tests/delivery/test_outbox_lease.py``.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar, Self
 
 import msgspec
@@ -24,7 +22,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     seal,
     unseal,
 )
-from airflow_provider_spark_datahub.delivery.outbox.processes import is_gone, machine, process_start
+from airflow_provider_spark_datahub.delivery.outbox.processes import is_of_nobody, mark
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.foundation.files import UnreadFileError
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -47,16 +45,6 @@ _OF_MANY = "many"
 """Beginning of the name of a lease whose groups are only in its content."""
 
 
-class LeaseMode(StrEnum):
-    """Use of a lease: it always excludes others from its groups, and while it delivers from other runs of their tasks.
-
-    DataHub keeps what it receives last, so two runs of a task are not delivered at the same time.
-    """
-
-    HOLDS = "holds"
-    DELIVERS = "delivers"
-
-
 @dataclass(slots=True)
 class Lease:
     """Right to deliver groups of entries until it expires. A context manager that releases itself.
@@ -66,6 +54,8 @@ class Lease:
     :param groups: the groups of entries that it covers.
     :param until: the moment at which it ends for its holder; a delivery begins no request after it.
     :param run: the DAG run of its groups, whose other instances it does not exclude; empty if that is not known.
+    :param delivers: whether it excludes other runs of their tasks, too, if they deliver: DataHub keeps what it receives
+        last, so two runs of a task are not delivered at the same time.
     """
 
     SECONDS: ClassVar = 120.0
@@ -77,7 +67,7 @@ class Lease:
     seconds: float
     until: Deadline
     run: str = ""
-    mode: LeaseMode = LeaseMode.DELIVERS
+    delivers: bool = True
 
     @classmethod
     def take(
@@ -86,7 +76,7 @@ class Lease:
         *groups: _Group,
         seconds: float = SECONDS,
         run: str = "",
-        mode: LeaseMode = LeaseMode.DELIVERS,
+        delivers: bool = True,
     ) -> Self | None:
         """Take one lease for those groups of entries that are free; return ``None`` if other processes hold all.
 
@@ -96,7 +86,7 @@ class Lease:
         named = ".".join(groups[0]) if len(groups) == 1 else _OF_MANY
         name = f"{Folder.LEASES}/{named}.{secrets.token_hex(8)}.json"
         seconds = min(seconds, _MOST_SECONDS)
-        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, mode)._taken()
+        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, delivers)._taken()
 
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
@@ -145,7 +135,7 @@ class Lease:
         excluded: dict[_Group, str] = {}
         for name, holder in self._others():
             if holder is not None:
-                for group in holder.excluded(self.groups, self.mode, self.run):
+                for group in holder.excluded(self.groups, self.run, delivers=self.delivers):
                     excluded.setdefault(group, name)
             else:
                 with suppress(OSError):
@@ -162,9 +152,8 @@ class Lease:
 
     def _write(self) -> None:
         until = Deadline.after(self.seconds)
-        process, expires_ms = os.getpid(), round(self._storage.now_ms() + self.seconds * 1000)
-        owner = machine(), process, process_start(process)
-        holder = _Holder(*owner, expires_ms, self.groups, self.run, self.mode)
+        expires_ms = round(self._storage.now_ms() + self.seconds * 1000)
+        holder = _Holder(mark(), expires_ms, self.groups, self.run, self.delivers)
         self._storage.write(self.name, [seal(holder)], sync=False)
         self.until = until
 
@@ -174,12 +163,12 @@ class Lease:
         :returns: False if that is not before the deadline.
         """
         groups = self.groups
-        while self.mode is LeaseMode.HOLDS:
-            self.mode = LeaseMode.DELIVERS
+        while not self.delivers:
+            self.delivers = True
             self._write()
             self._contend()
             if not self.groups:
-                self.groups, self.mode = groups, LeaseMode.HOLDS
+                self.groups, self.delivers = groups, False
                 self._write()
                 if deadline.expired:
                     log.debug("Another run of the task is being delivered: %s", self.name)
@@ -235,22 +224,20 @@ class Lease:
 class _Holder(msgspec.Struct):
     """Content of a lease.
 
-    :param started: :func:`process_start` of the process.
+    :param owner: :func:`.mark` of its process.
     :param expires_ms: by the clock of the holder.
     """
 
-    machine: str
-    process: int
-    started: int | None
+    owner: str
     expires_ms: int
     groups: frozenset[_Group]
     run: str
-    mode: LeaseMode
+    delivers: bool
 
-    def excluded(self, groups: Iterable[_Group], mode: LeaseMode, run: str) -> Iterator[_Group]:
-        """Yield the groups that no other lease may cover in this mode for this run."""
-        both_deliver = mode is self.mode is LeaseMode.DELIVERS
-        tasks = {*map(_task, self.groups)} if both_deliver and not (run and run == self.run) else ()
+    def excluded(self, groups: Iterable[_Group], run: str, *, delivers: bool) -> Iterator[_Group]:
+        """Yield the groups that no other lease of this run may cover."""
+        is_other_run = delivers and self.delivers and not (run and run == self.run)
+        tasks = {*map(_task, self.groups)} if is_other_run else ()
         for group in groups:
             if group in self.groups or _task(group) in tasks:
                 yield group
@@ -285,7 +272,7 @@ def _holder(storage: OutboxStorage, name: str) -> _Holder | None:
         return None
     now_ms = storage.now_ms()
     is_current = now_ms < holder.expires_ms <= now_ms + (_MOST_SECONDS + _TOLERANCE_SECONDS) * 1000
-    return holder if is_current and not is_gone(holder.machine, holder.process, holder.started) else None
+    return holder if is_current and not is_of_nobody(holder.owner) else None
 
 
 _TOLERANCE_SECONDS = 2.0

@@ -76,7 +76,7 @@ def _mark(process: int) -> str:
 
 
 def mark() -> str:
-    """Return a part of the names of files that this process has not finished yet."""
+    """Return a short name of this process, for its leases and for the names of files that it has not finished yet."""
     return _mark(os.getpid())
 
 

@@ -144,8 +144,6 @@ class OutboxStorage(ABC):
 _DRAFT = re.compile(r"\.([0-9a-f]{12}-[0-9]{1,10}-[0-9]{1,20})\.draft$")
 _OLD_DRAFT_MS = 3_600_000
 """Age of a draft that nobody works on any more, wherever that may be: each write has a much shorter deadline."""
-_DEPTH = 1
-"""Levels of folders below a folder that are listed with it; an outbox has no deeper ones."""
 _SYNC_THREADS = 16
 
 
@@ -207,21 +205,13 @@ class LocalStorage(OutboxStorage):
             # Something else is in its place: what other folders hold is delivered nevertheless.
             log.warning("%s is not a folder: %s.", self.describe(folder), error.strerror or error)
             return []
-        for _ in range(_DEPTH):
-            below = []
-            for subfolder in folders:
-                try:
-                    more, deeper = self._list(subfolder)
-                except OSError as error:
-                    # A folder that cannot be listed must not hide the others.
-                    self.unlisted += 1
-                    log.warning(
-                        "The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error
-                    )
-                else:
-                    found += more
-                    below += deeper
-            folders = below
+        for subfolder in folders:  # an outbox has no deeper ones
+            try:
+                found += self._list(subfolder)[0]
+            except OSError as error:
+                # A folder that cannot be listed must not hide the others.
+                self.unlisted += 1
+                log.warning("The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error)
         return found
 
     def _list(self, folder: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
