@@ -170,7 +170,7 @@ def reconcile(
     ours, daily = _our_datasets(lineage, outbox, settings)
     server = _datahub_settings(connection)
     try:
-        reconciliation = delivery.reconcile(ours, sinks.read_datasets(server), settings, daily)
+        reconciliation = delivery.Reconciliation.of(ours, sinks.read_datasets(server), settings, daily)
     except SinkSettingsError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
     for line in _reconciliation_lines(reconciliation):

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .deadline import Deadline, step_in_time
     from .failure import OutageNotes
-    from .reconciliation import Reconciliation, reconcile
+    from .reconciliation import Reconciliation
     from .sink import CheckResult, CheckStatus, Delivery, Rejection, Sink, SinkSettingsError
     from .sinks.settings import ConnectionParts
 else:

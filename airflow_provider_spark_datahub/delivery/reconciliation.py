@@ -6,7 +6,7 @@ Tests: ``tests/cli/test_reconcile.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from airflow_provider_spark_datahub.conversion import (
     FEW_GREENS,
@@ -53,6 +53,48 @@ class Reconciliation(NamedTuple):
     daily: list[tuple[DailyTable, str]]
     similar: dict[str, int]
 
+    @classmethod
+    def of(
+        cls,
+        ours: Iterable[str],
+        held: Iterable[HeldDataset],
+        settings: LineageSettings,
+        daily: Iterable[DailyTable] = (),
+    ) -> Self:
+        """Compare the URNs of our lineage with the datasets that DataHub has.
+
+        :param settings: those that gave ours their names.
+        :param daily: tables that tasks write to another path in each run.
+        """
+        ours, index = dict.fromkeys(ours), _Index(held, settings)
+        paths = dict.fromkeys((*(urn for urn in ours if "/" in urn), *index.paths))
+        tables = {(table.folder, folded(table.urns[0])): table for table in daily}
+        members = {place: list(table.urns) for place, table in tables.items()}
+        ghosts: dict[str, list[str]] = {}
+        for urn in (urn for urn in paths if urn not in index.described):
+            name = folded(urn)
+            place = next(((folder, name) for folder in parent_folders(urn) if (folder, name) in members), None)
+            (members[place] if place is not None else ghosts.setdefault(name, [])).append(urn)
+        result = cls({}, {}, [], [], {})
+        for place, urns in members.items():
+            table = tables[place]._replace(urns=tuple(dict.fromkeys(urns)))
+            result.daily.append((table, index.problem(table, paths)))
+        folds = {urn for table, _ in result.daily for urn in table.urns}
+        for urn in ours:
+            if urn in index.described or urn in folds:
+                continue
+            found = index.like(urn)
+            match tuple(other for other, is_sure in found.items() if is_sure or True not in found.values()):
+                case ():
+                    result.ghosts.append(urn)
+                    if (count := len(ghosts.pop(folded(urn), ()))) >= FEW_GREENS:
+                        result.similar[urn] = count
+                case (other,) if found[other]:
+                    result.same[urn] = other
+                case several:
+                    result.ambiguous[urn] = several
+        return result
+
 
 class _Name(NamedTuple):
     """Parts of a URN that names of one table have in common, whatever their case.
@@ -89,44 +131,6 @@ class _Name(NamedTuple):
         is_end = self.parts[-least:] == other.parts[-least:]
         is_table = self.family == "catalog" and self.parts[-_LEAST_PARTS:] == other.parts[-_LEAST_PARTS:]
         return self[:2] == other[:2] and enough and (is_end or is_table), is_end
-
-
-def reconcile(
-    ours: Iterable[str], held: Iterable[HeldDataset], settings: LineageSettings, daily: Iterable[DailyTable] = ()
-) -> Reconciliation:
-    """Compare the URNs of our lineage with the datasets that DataHub has.
-
-    :param settings: those that gave ours their names.
-    :param daily: tables that tasks write to another path in each run.
-    """
-    ours, index = dict.fromkeys(ours), _Index(held, settings)
-    paths = dict.fromkeys((*(urn for urn in ours if "/" in urn), *index.paths))
-    tables = {(table.folder, folded(table.urns[0])): table for table in daily}
-    members = {place: list(table.urns) for place, table in tables.items()}
-    ghosts: dict[str, list[str]] = {}
-    for urn in (urn for urn in paths if urn not in index.described):
-        name = folded(urn)
-        place = next(((folder, name) for folder in parent_folders(urn) if (folder, name) in members), None)
-        (members[place] if place is not None else ghosts.setdefault(name, [])).append(urn)
-    result = Reconciliation({}, {}, [], [], {})
-    for place, urns in members.items():
-        table = tables[place]._replace(urns=tuple(dict.fromkeys(urns)))
-        result.daily.append((table, index.problem(table, paths)))
-    folds = {urn for table, _ in result.daily for urn in table.urns}
-    for urn in ours:
-        if urn in index.described or urn in folds:
-            continue
-        found = index.like(urn)
-        match tuple(other for other, is_sure in found.items() if is_sure or True not in found.values()):
-            case ():
-                result.ghosts.append(urn)
-                if (count := len(ghosts.pop(folded(urn), ()))) >= FEW_GREENS:
-                    result.similar[urn] = count
-            case (other,) if found[other]:
-                result.same[urn] = other
-            case several:
-                result.ambiguous[urn] = several
-    return result
 
 
 class _Index:

@@ -25,7 +25,6 @@ from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     AttemptRecord,
     DrainLimits,
-    EntryFilter,
     EntryName,
     Histories,
     Outbox,
@@ -213,10 +212,7 @@ class LineageSource:
         :raises OSError: if the outbox cannot be read or written.
         """
         outbox = self._outbox()
-        wanted = EntryFilter((scope.dag_id,), (scope.run_id,))
-        entries = [
-            entry for entry in outbox.quarantined() if wanted(entry.manifest) and scope.matches(entry.manifest.key)
-        ]
+        entries = [entry for entry in outbox.quarantined() if scope.matches(entry.manifest.key)]
         for entry in entries:
             outbox.requeue(entry)
         return f"{counted(len(entries), 'quarantined entry is', 'quarantined entries are')} pending again"

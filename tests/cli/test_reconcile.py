@@ -13,13 +13,15 @@ from datahub.utilities.urn_aliases.resolver import UrnAliasResolver
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
 from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, Use
 from airflow_provider_spark_datahub.delivery.outbox import Histories
-from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset, reconcile
+from airflow_provider_spark_datahub.delivery.reconciliation import HeldDataset, Reconciliation
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import Json, file, query, texts, whole_application
 from tests.delivery.outboxes import outbox_at
 from tests.oracles.gms import GmsStandIn
+
+reconcile = Reconciliation.of
 
 
 def urn(name: str, platform: str = "hive", env: str = "PROD") -> str:

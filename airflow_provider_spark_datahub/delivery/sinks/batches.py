@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, SetupError
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
 from airflow_provider_spark_datahub.foundation.text import counted
 
@@ -32,7 +32,7 @@ def json_array(proposals: Iterable[Proposal]) -> bytes:
     return b"[\n" + b",\n".join(lines) + b"\n]\n"
 
 
-class BatchClient(Protocol):
+class _BatchClient(Protocol):
     """Client of one delivery, which begins nothing after its deadline."""
 
     def post(self, proposals: Sequence[Proposal], /) -> bool | Failure:
@@ -65,19 +65,13 @@ class BatchSink(Sink):
         self.most_retries = most_retries
 
     @abstractmethod
-    def open_client(self, deadline: Deadline) -> BatchClient:
-        """Return a client for one delivery alone: one that is left behind at the deadline disturbs no other.
-
-        :raises SetupError: if the settings do not allow it.
-        """
+    def open_client(self, deadline: Deadline) -> _BatchClient:
+        """Return a client for one delivery alone: one that is left behind at the deadline disturbs no other."""
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch."""
-        try:
-            with closing(self.open_client(deadline)) as client:
-                _Batches(self, client, record, deadline).send()
-        except SetupError as error:
-            record.stop(self.problem(error.failure, 0, deadline), error.failure.kind.outage_after)
+        with closing(self.open_client(deadline)) as client:
+            _Batches(self, client, record, deadline).send()
 
     def problem(self, failure: Failure, attempts: int, deadline: Deadline) -> str:
         """Return why items are pending after some attempts."""
@@ -95,7 +89,7 @@ class BatchSink(Sink):
 class _Batches:
     """Batches of one delivery."""
 
-    def __init__(self, sink: BatchSink, client: BatchClient, record: DeliveryRecord, deadline: Deadline) -> None:
+    def __init__(self, sink: BatchSink, client: _BatchClient, record: DeliveryRecord, deadline: Deadline) -> None:
         self._sink = sink
         self._client = client
         self._record = record

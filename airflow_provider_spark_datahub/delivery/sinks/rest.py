@@ -42,12 +42,7 @@ class RestSink(BatchSink):
 
     def __init__(self, settings: RestSettings, *, backoff: Backoff | None = None) -> None:
         super().__init__(backoff, settings.retry_max_times)
-        self._settings = settings
-
-    @property
-    def settings(self) -> RestSettings:
-        """Settings of the connection, for reading."""
-        return self._settings
+        self.settings = settings
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch, without aspects that GMS cannot read, or could not read back from its database."""
@@ -61,7 +56,7 @@ class RestSink(BatchSink):
 
     def describe(self) -> str:
         """Return ``DataHub at URL``."""
-        return f"DataHub at {self._settings.server}"
+        return f"DataHub at {self.settings.server}"
 
     @property
     def web_address(self) -> str:
@@ -69,7 +64,7 @@ class RestSink(BatchSink):
 
         A host that is named after GMS serves nothing else, so the UI is elsewhere.
         """
-        parts = urlsplit(self._settings.server)
+        parts = urlsplit(self.settings.server)
         host, below = parts.netloc, parts.path
         if parts.port == _GMS_PORT and not below and "gms" not in host:
             return f"{parts.scheme}://{host.rpartition(':')[0]}:{_WEB_PORT}"
@@ -94,7 +89,7 @@ class RestSink(BatchSink):
         """Return a client of GMS."""
         from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient
 
-        return GmsClient(self._settings, deadline)
+        return GmsClient(self.settings, deadline)
 
 
 def _version(config: dict[str, Any]) -> str:
