@@ -31,21 +31,8 @@ from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 WRONG: list[Any] = [
-    None,
-    True,
-    -1,
-    2**70,
-    1.5,
-    "",
-    " ",
-    "ü\ud800",
-    "a,b(c",
-    "http://u:p@h",
-    "password='x",
-    [],
-    {},
-    [None],
-]
+    None, True, -1, 2**70, 1.5, "", " ", "ü\ud800", "a,b(c", "http://u:p@h", "password='x", [], {}, [None],
+]  # fmt: skip
 MATERIALIZED = {"datasets": "schemas"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},

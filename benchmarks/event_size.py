@@ -3,9 +3,8 @@
     python benchmarks/event_size.py [SHARE]   # CPU, memory and checks of the time, for n and 2 n, or a share of them
 
 Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each; ``files`` that only
-column lineage names, below as many folders; ``listings``: an RDD job reads as many folders as a query; ``partitions``:
-files that are one dataset by ``file_partition_regexp``; ``generations`` of one table, created and dropped again and
-again; ``replacements`` of one.
+column lineage names, below as many folders; ``generations`` of one table, created and dropped again and again.
+``tests/attacks/test_growth.py`` counts the steps of more shapes.
 """
 
 from __future__ import annotations
@@ -20,16 +19,11 @@ from time import process_time
 from typing import Any
 
 RUN = "01a1fd1c-36c1-768b-a400-{:012d}"
-SETTINGS = {
-    "datasets": "schemas",
-    "file_partition_regexp": "/day=.*",
-}
+SETTINGS = {"datasets": "schemas"}
 Event = dict[str, Any]
 
 
-def event(
-    number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB", node: str = "query"
-) -> bytes:
+def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB") -> bytes:
     """Return an event of one application. :param number: of the run; 0 is the application's own."""
     facets: Event = {"processing_engine": {"name": "spark"}, "spark_jobDetails": {}}
     if number:
@@ -40,7 +34,7 @@ def event(
             "eventTime": f"2026-01-01T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
             "producer": "https://github.com/OpenLineage/OpenLineage/tree/1.34.0/integration/spark",
             "run": {"runId": RUN.format(number), "facets": facets},
-            "job": {"namespace": "default", "name": f"app.{node}", "facets": {"jobType": {"jobType": job_type}}},
+            "job": {"namespace": "default", "name": "app.query", "facets": {"jobType": {"jobType": job_type}}},
             "inputs": inputs,
             "outputs": outputs,
         }
@@ -82,17 +76,6 @@ def files(count: int) -> Iterator[bytes]:
     yield event(1, "COMPLETE", folders, [dataset("/out", columnLineage=lineage)])
 
 
-def listings(count: int) -> Iterator[bytes]:
-    """Yield an RDD job that reads so many folders, and a query that reads as many others."""
-    yield event(1, "COMPLETE", [dataset(f"/raw/t{index}") for index in range(count)], [], "RDD_JOB")
-    yield event(2, "COMPLETE", [dataset(f"/lake/t{index}/f") for index in range(count)], [dataset("/out")])
-
-
-def partitions(count: int) -> Iterator[bytes]:
-    """Yield one event with so many files of one dataset."""
-    yield event(1, "COMPLETE", [dataset(f"/lake/t/day={index}") for index in range(count)], [dataset("/out")])
-
-
 def generations(count: int) -> Iterator[bytes]:
     """Yield the events of an application that creates and drops a table so many times."""
     yield event(0, "START", [], [], "APPLICATION")
@@ -102,25 +85,12 @@ def generations(count: int) -> Iterator[bytes]:
             yield event(number + more, "COMPLETE", [], [dataset("/lake/t", lifecycleStateChange=change)])
 
 
-def replacements(count: int) -> Iterator[bytes]:
-    """Yield the events of a table that is replaced so many times, each by a query within a query."""
-    table, source = [dataset("/lake/t")], [dataset("/lake/source")]
-    for number in range(1, 2 * count, 2):
-        for run, kind in ((number, "START"), (number + 1, "START"), (number + 1, "COMPLETE"), (number, "COMPLETE")):
-            node = "query" if run > number else "atomic_replace_table_as_select"
-            ends = event(number, kind, source, table, node=node)
-            yield ends.replace(RUN.format(number).encode(), RUN.format(run).encode())
-
-
 SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
     "inputs": (inputs, 50_000),
     "outputs": (outputs, 50_000),
     "columns": (columns, 50_000),
     "files": (files, 10_000),
-    "listings": (listings, 10_000),
-    "partitions": (partitions, 10_000),
     "generations": (generations, 5_000),
-    "replacements": (replacements, 2_500),
 }
 """Each with its n."""
 

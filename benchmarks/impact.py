@@ -21,14 +21,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion import (
-    Fingerprint,
-    HeldRun,
-    Impact,
-    Records,
-    SilentTasks,
-    Use,
-)
+from airflow_provider_spark_datahub.conversion import Fingerprint, HeldRun, Impact, Records, SilentTasks, Use
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3

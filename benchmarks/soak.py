@@ -41,14 +41,7 @@ from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submi
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Sink
-from airflow_provider_spark_datahub.delivery.outbox import (
-    Drain,
-    DrainLimits,
-    Entry,
-    LocalStorage,
-    Outbox,
-    OutboxLimits,
-)
+from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, LocalStorage, Outbox, OutboxLimits
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
 from tests.capture.installations import executable, openlineage_jar, spark_at
 

@@ -115,12 +115,7 @@ def _operator(kind: str, job: str, folder: Path) -> Any:
             "spark.driver.extraJavaOptions": "--add-opens=java.base/java.security=ALL-UNNAMED",
         }
         return SparkSubmitOperator(**arguments, conf=conf | listener, jars=str(JAR))
-    return SparkSubmitDatahubOperator(
-        **arguments,
-        conf=conf,
-        datahub_conn_id="datahub_rest",
-        openlineage_jar=str(JAR),
-    )
+    return SparkSubmitDatahubOperator(**arguments, conf=conf, datahub_conn_id="datahub_rest", openlineage_jar=str(JAR))
 
 
 def _note_around(holder: type, name: str, moments: list[Moment], afterwards: Callable[[], None] = lambda: None) -> None:
