@@ -8,7 +8,7 @@ chosen so that links are as straight as the boxes allow.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -42,116 +42,47 @@ _Place = str | _Waypoint
 _Neighbours = Mapping[_Place, Sequence[_Place]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """Boxes and waypoints in layers.
+def _layer_numbers(boxes: Iterable[str], links: Iterable[Link]) -> dict[str, int]:
+    """Put each box one layer after its last predecessor, or just before its first follower if it has none.
 
-    :param layers: from left to right, each from top to bottom.
-    :param chains: for each link, in its own direction, all places from its source to its target.
+    A link that closes a cycle leads from right to left.
     """
-
-    layers: tuple[tuple[_Place, ...], ...]
-    chains: Mapping[Link, tuple[_Place, ...]]
-
-    @classmethod
-    def of(cls, boxes: Sequence[str], links: Iterable[Link]) -> _Layers:
-        """Sort boxes into layers.
-
-        A link that closes a cycle leads from right to left. A link from a box to itself is ignored.
-
-        :param boxes: their keys; their order decides ties.
-        """
-        wanted = [link for link in dict.fromkeys(links) if link[0] != link[1]]
-        layer_of = _layer_numbers(boxes, _without_cycles(boxes, wanted))
-        chains = {}
-        for source, target in wanted:
-            reverse = layer_of[source] > layer_of[target]
-            left, right = (target, source) if reverse else (source, target)
-            between = [_Waypoint(left, layer) for layer in range(layer_of[left] + 1, layer_of[right])]
-            chain: list[_Place] = [left, *between, right]
-            chains[source, target] = tuple(reversed(chain) if reverse else chain)
-        return _ordered(boxes, layer_of, chains)
-
-    def steps(self) -> Iterator[tuple[_Place, _Place]]:
-        """Yield the pairs of linked places in neighbouring layers, left place first, each pair once."""
-        seen = set()
-        layer_of = {place: number for number, layer in enumerate(self.layers) for place in layer}
-        for chain in self.chains.values():
-            for place, following in pairwise(chain):
-                step = (place, following) if layer_of[place] < layer_of[following] else (following, place)
-                if step not in seen:
-                    seen.add(step)
-                    yield step
-
-
-def _without_cycles(boxes: Sequence[str], links: Sequence[Link]) -> list[Link]:
-    """Return the links, with those that close a cycle reversed."""
-    followers = _neighbours(links)
-    position: dict[str, int] = {}  # the order in which the depth-first search left a box
-    open_boxes: set[str] = set()
-    closing: set[Link] = set()
-    for start in boxes:
-        waiting = [(start, iter(followers.get(start, ())))] if start not in position else []
-        open_boxes.update(box for box, _ in waiting)
-        while waiting:
-            box, rest = waiting[-1]
-            follower = next(rest, None)
-            if follower is None:
-                position[box] = len(position)
-                open_boxes.discard(box)
-                waiting.pop()
-            elif follower in open_boxes:
-                closing.add((box, follower))
-            elif follower not in position:
-                open_boxes.add(follower)
-                waiting.append((follower, iter(followers.get(follower, ()))))
-    return list(
-        dict.fromkeys((target, source) if (source, target) in closing else (source, target) for source, target in links)
+    left, closing = _depth_first(boxes, links)
+    forwards = dict.fromkeys(
+        (target, source) if (source, target) in closing else (source, target) for source, target in links
     )
-
-
-def _layer_numbers(boxes: Sequence[str], links: Sequence[Link]) -> dict[str, int]:
-    """Put each box one layer after its last predecessor, or just before its first follower if it has none."""
-    followers, leaders = _neighbours(links), _neighbours((target, source) for source, target in links)
-    left = {box: len(leaders.get(box, ())) for box in boxes}
-    ready = [box for box in boxes if not left[box]]
+    followers, leaders = _neighbours(forwards), _neighbours((target, source) for source, target in forwards)
     numbers: dict[str, int] = {}
-    for box in ready:  # grows on the way
+    for box in reversed(left):
         numbers[box] = 1 + max((numbers[leader] for leader in leaders.get(box, ())), default=-1)
-        for follower in followers.get(box, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                ready.append(follower)
     for box in boxes:
         if box not in leaders and box in followers:
             numbers[box] = min(numbers[follower] for follower in followers[box]) - 1
     return numbers
 
 
-def _ordered(boxes: Sequence[str], layer_of: Mapping[str, int], chains: Mapping[Link, tuple[_Place, ...]]) -> _Layers:
-    layers: list[list[_Place]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
-    for box in boxes:
-        layers[layer_of[box]].append(box)
-    for place in dict.fromkeys(place for chain in chains.values() for place in chain):
-        if isinstance(place, _Waypoint):
-            layers[place.layer].append(place)
-    best = _Layers(tuple(map(tuple, layers)), chains)
-    steps = list(best.steps())
-    before, after = _neighbours((right, left) for left, right in steps), _neighbours(steps)
-    least = _crossings(layers, after)
-    for sweep in range(_SWEEPS):
-        rightwards = sweep % 2 == 0
-        neighbours = before if rightwards else after
-        for number in range(len(layers)) if rightwards else reversed(range(len(layers))):
-            fixed = number - 1 if rightwards else number + 1
-            if 0 <= fixed < len(layers):
-                _sort_by_neighbours(layers[number], layers[fixed], neighbours)
-        crossings = _crossings(layers, after)
-        if crossings < least:
-            least, best = crossings, _Layers(tuple(map(tuple, layers)), chains)
-        if not least:
-            break
-    return best
+def _depth_first(boxes: Iterable[str], links: Iterable[Link]) -> tuple[list[str], set[Link]]:
+    """Return the boxes in the order in which a depth-first search leaves them, and the links that close a cycle."""
+    followers = _neighbours(links)
+    left: dict[str, None] = {}
+    open_boxes: set[str] = set()
+    closing: set[Link] = set()
+    for start in boxes:
+        waiting = [(start, iter(followers.get(start, ())))] if start not in left else []
+        open_boxes.update(box for box, _ in waiting)
+        while waiting:
+            box, rest = waiting[-1]
+            follower = next(rest, None)
+            if follower is None:
+                left[box] = None
+                open_boxes.discard(box)
+                waiting.pop()
+            elif follower in open_boxes:
+                closing.add((box, follower))
+            elif follower not in left:
+                open_boxes.add(follower)
+                waiting.append((follower, iter(followers.get(follower, ()))))
+    return list(left), closing
 
 
 def _sort_by_neighbours(layer: list[_Place], fixed: Sequence[_Place], neighbours: _Neighbours) -> None:
@@ -206,16 +137,11 @@ class Layout:
         :param sizes: width and height of each box, by its key.
         """
         wanted = list(links)
-        parts = _connected_groups(sizes, wanted)
-        part_of = {box: number for number, part in enumerate(parts) for box in part}
-        links_of: list[list[Link]] = [[] for _ in parts]
-        for link in wanted:
-            links_of[part_of[link[0]]].append(link)
         corners: dict[str, Point] = {}
         routes: dict[Link, tuple[Point, ...]] = {}
         width = height = 0.0
-        for part, inside in zip(parts, links_of, strict=True):
-            laid_out = _Part(_Layers.of(part, inside), sizes).layout()
+        for boxes, inside in _connected_groups(sizes, wanted):
+            laid_out = _Part({box: sizes[box] for box in boxes}, inside).layout()
             top = height + _GAP_BETWEEN_PARTS if height else 0.0
             corners.update({key: (x, y + top) for key, (x, y) in laid_out.corners.items()})
             routes.update({link: tuple((x, y + top) for x, y in route) for link, route in laid_out.routes.items()})
@@ -223,45 +149,81 @@ class Layout:
         return cls(corners, routes, width, height)
 
 
-def _connected_groups(items: Iterable[_P], links: Iterable[tuple[_P, _P]]) -> list[list[_P]]:
-    """Return the groups of items that links connect, directly or through other items, in the order of the items."""
-    leaders = {item: item for item in items}
+def _connected_groups(boxes: Iterable[str], links: Sequence[Link]) -> list[tuple[list[str], list[Link]]]:
+    """Return the groups of boxes that links connect, directly or through other boxes, each with its links."""
+    leaders = {box: box for box in boxes}
 
-    def leader(item: _P) -> _P:
-        while leaders[item] != item:
-            leaders[item] = leaders[leaders[item]]
-            item = leaders[item]
-        return item
+    def leader(box: str) -> str:
+        while leaders[box] != box:
+            leaders[box] = leaders[leaders[box]]
+            box = leaders[box]
+        return box
 
     for source, target in links:
         leaders[leader(target)] = leader(source)
-    groups: dict[_P, list[_P]] = {}
-    for item in leaders:
-        groups.setdefault(leader(item), []).append(item)
+    groups: dict[str, tuple[list[str], list[Link]]] = {}
+    for box in leaders:
+        groups.setdefault(leader(box), ([], []))[0].append(box)
+    for link in links:
+        groups[leader(link[0])][1].append(link)
     return list(groups.values())
 
 
 class _Part:
-    """Group of boxes that links connect."""
+    """Boxes that links connect, in layers.
 
-    def __init__(self, layers: _Layers, sizes: Mapping[str, Size]) -> None:
-        self.layers = layers.layers
-        self.chains = layers.chains
+    :param sizes: of the boxes; their order decides ties.
+    :param links: a link from a box to itself is ignored.
+    :ivar layers: boxes and waypoints from left to right, each layer from top to bottom.
+    :ivar chains: for each link, in its own direction, all places from its source to its target.
+    :ivar steps: the pairs of linked places in neighbouring layers, left place first.
+    """
+
+    def __init__(self, sizes: Mapping[str, Size], links: Iterable[Link]) -> None:
+        wanted = [link for link in dict.fromkeys(links) if link[0] != link[1]]
+        numbers = _layer_numbers(sizes, wanted)
         self.sizes = sizes
-        self.steps = list(layers.steps())
-        self.neighbours = _neighbours(pair for left, right in self.steps for pair in ((left, right), (right, left)))
-        self.columns = {place: number for number, layer in enumerate(self.layers) for place in layer}
+        self.columns: dict[_Place, int] = {box: numbers[box] for box in sizes}
+        self.chains: dict[Link, tuple[_Place, ...]] = {}
+        for source, target in wanted:
+            left, right = sorted((source, target), key=numbers.__getitem__)
+            between = [_Waypoint(left, number) for number in range(numbers[left] + 1, numbers[right])]
+            self.columns.update((place, place.layer) for place in between)
+            chain: tuple[_Place, ...] = (left, *between, right)
+            self.chains[source, target] = chain if left == source else chain[::-1]
+        self.layers: list[list[_Place]] = [[] for _ in range(1 + max(numbers.values(), default=-1))]
+        for place, number in self.columns.items():
+            self.layers[number].append(place)
+        pairs = (pair for chain in self.chains.values() for pair in pairwise(chain))
+        rightwards = ((one, other) if self.columns[one] < self.columns[other] else (other, one) for one, other in pairs)
+        self.steps = list(dict.fromkeys(rightwards))
+        self.before, self.after = _neighbours((right, left) for left, right in self.steps), _neighbours(self.steps)
         self.middles: dict[_Place, float] = {}
+        self._sort()
+
+    def _sort(self) -> None:
+        """Sort each layer so that few links cross."""
+        best, least = list(map(list, self.layers)), _crossings(self.layers, self.after)
+        for sweep in range(_SWEEPS):
+            rightwards = sweep % 2 == 0
+            for fixed, layer in pairwise(self.layers if rightwards else self.layers[::-1]):
+                _sort_by_neighbours(layer, fixed, self.before if rightwards else self.after)
+            crossings = _crossings(self.layers, self.after)
+            if crossings < least:
+                best, least = list(map(list, self.layers)), crossings
+            if not least:
+                break
+        self.layers = best
 
     def layout(self) -> Layout:
+        """Return the coordinates."""
         self._settle()
         top = min(self.middles[place] - self._height(place) / 2 for place in self.middles)
         bottom = max(self.middles[place] + self._height(place) / 2 for place in self.middles)
         lefts, widths = self._lefts_and_widths()
         corners = {
-            place: (lefts[number], round(self.middles[place] - self._height(place) / 2 - top, 1))
-            for place, number in self.columns.items()
-            if isinstance(place, str)
+            box: (lefts[self.columns[box]], round(self.middles[box] - size[1] / 2 - top, 1))
+            for box, size in self.sizes.items()
         }
         routes = {}
         for link, chain in self.chains.items():
@@ -298,12 +260,11 @@ class _Part:
         packed = [(layer, self._offsets(layer)) for layer in self.layers]
         for layer, offsets in packed:
             self.middles.update({place: offset - offsets[-1] / 2 for place, offset in zip(layer, offsets, strict=True)})
-        before, after = _neighbours((right, left) for left, right in self.steps), _neighbours(self.steps)
+        both = _neighbours(pair for left, right in self.steps for pair in ((left, right), (right, left)))
         for sweep in range(_ALIGNMENT_SWEEPS):
             rightwards = sweep % 2 == 0
-            neighbours = before if rightwards else after
-            if sweep >= _ALIGNMENT_SWEEPS // 2:
-                neighbours = self.neighbours
+            one_side = self.before if rightwards else self.after
+            neighbours = one_side if sweep < _ALIGNMENT_SWEEPS // 2 else both
             for layer, offsets in packed if rightwards else reversed(packed):
                 wanted, weights = [], []
                 for place in layer:
