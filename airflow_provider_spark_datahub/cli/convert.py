@@ -15,11 +15,10 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
@@ -29,15 +28,12 @@ import typer
 from airflow_provider_spark_datahub import backfill, capture
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import (
-    Conversion,
     Converter,
     Diagnostics,
     Ending,
-    EventError,
     LineageSettings,
     Proposal,
     ProposalFormatError,
-    convert_single,
     json_lines,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
@@ -71,7 +67,6 @@ def convert(
     ] = _Format.LINES,
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
-    per_event: Annotated[bool, typer.Option("--per-event", help="Convert each event on its own.")] = False,
     exit_code: console.ExitCodeOption = None,
     event_log: Annotated[
         Path | None,
@@ -90,9 +85,9 @@ def convert(
     Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for wrong options.
     """
     settings, _ = console.read_settings(config, set_ or [])
-    conversion, proposals = _conversion(settings, events, event_log, exit_code, alone=per_event)
+    conversion = _EventConversion(settings, [] if event_log and not events else _input_files(events), event_log)
     with console.open_output(output) as file, gc_paused():
-        count = _write_to(file, proposals, format_)
+        count = _write_to(file, conversion.proposals(exit_code), format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if as_json:
         summary = {"events": conversion.converted, "proposals": count, "problems": problems, "notes": conversion.notes}
@@ -103,17 +98,6 @@ def convert(
             console.say(message)
     if conversion.problems:
         raise typer.Exit(console.EXIT_INCOMPLETE)
-
-
-def _conversion(
-    settings: LineageSettings, events: list[Path] | None, event_log: Path | None, exit_code: int | None, *, alone: bool
-) -> tuple[_EventConversion, Iterator[Proposal]]:
-    """Return the conversion of events, or of event logs if there are no events, and its proposals."""
-    if event_log is not None and not events:
-        conversion = _EventConversion(settings, [])
-        return conversion, conversion.from_event_log(event_log, exit_code)
-    conversion = _EventConversion(settings, _input_files(events), event_log)
-    return conversion, conversion.per_event() if alone else conversion.coalesced(exit_code)
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) -> int:
@@ -152,12 +136,18 @@ class _EventConversion:
         self.notes: list[str] = []
         self.diagnostics = Diagnostics()
 
-    def coalesced(self, exit_code: int | None) -> Iterator[Proposal]:
-        """Convert all events together."""
+    def proposals(self, exit_code: int | None) -> Iterator[Proposal]:
+        """Convert all events together, or the event logs if there are no events."""
+        if self._event_log is not None and not self._sources:
+            yield from self._of_event_logs(self._event_log, exit_code)
+            return
         converter = Converter(self._settings)
-        for event, place in self._events():
-            if (error := converter.add(event)) is not None:
-                self._places.setdefault(str(error), place())
+        for source in self._sources:
+            collection = capture.CollectedEvents(source, capture.checked_text)
+            for event in collection:
+                if (error := converter.add(event)) is not None:
+                    self._places.setdefault(str(error), f"{source}, line {collection.report.lines}")
+            self._describe(collection.report)
         log_complete = True
         if self._event_log is not None:
             log = capture.EventLog(self._event_log, application_ids=converter.application_ids)
@@ -167,7 +157,7 @@ class _EventConversion:
             log_complete = log.complete
         yield from self._proposals(converter, exit_code, events_complete=self._complete, log_complete=log_complete)
 
-    def from_event_log(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
+    def _of_event_logs(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
         """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
         log = capture.EventLog(folder)
         converter: Converter | None = None
@@ -189,31 +179,11 @@ class _EventConversion:
     ) -> Iterator[Proposal]:
         succeeded = None if exit_code is None else exit_code == 0
         yield from converter.proposals(Ending(succeeded, events_complete=events_complete), log_complete=log_complete)
-        self._add(converter.conversion)
-
-    def per_event(self) -> Iterator[Proposal]:
-        """Convert each event on its own."""
-        total = Conversion()
-        for event, place in self._events():
-            try:
-                conversion = convert_single(event, self._settings)
-            except EventError as error:
-                total.diagnostics.reject(error)
-                self._places.setdefault(str(error), place())
-            else:
-                total.events += 1
-                total.diagnostics.merge(conversion.diagnostics)
-                yield from conversion.proposals(self._settings)
-        self._add(total)
-
-    def _events(self) -> Iterator[tuple[bytes, Callable[[], str]]]:
-        """Yield each event with a function that names its place; describe each file at its end."""
-        for source in self._sources:
-            collection = capture.CollectedEvents(source, capture.checked_text)
-            report = collection.report
-            for event in collection:
-                yield event, partial("{}, line {}".format, source, report.lines)
-            self._describe(report)
+        conversion = converter.conversion
+        self.converted += conversion.events
+        self.diagnostics.merge(conversion.diagnostics)
+        self.problems += conversion.diagnostics.problems(self._places)
+        self.notes += [*conversion.diagnostics.unseen(), *conversion.diagnostics.gaps]
 
     def _describe(self, report: capture.CollectionReport) -> None:
         self._complete &= report.outcome is capture.Outcome.COMPLETE and not report.quarantined_count
@@ -225,12 +195,6 @@ class _EventConversion:
             self.notes.append(f"{report.detail} holds no event")
         elif report.outcome is not capture.Outcome.COMPLETE:
             self.problems.append(report.sentence)
-
-    def _add(self, conversion: Conversion) -> None:
-        self.converted += conversion.events
-        self.diagnostics.merge(conversion.diagnostics)
-        self.problems += conversion.diagnostics.problems(self._places)
-        self.notes += [*conversion.diagnostics.unseen(), *conversion.diagnostics.gaps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,15 +334,13 @@ def read_sources(
             content = file.read()
         if content.startswith(_PARQUET):
             content = _lines_of(str(source), content)
-        objects = _Objects(str(source), content)
-        if objects.are_events():
-            events.append(_InputFile(str(source), io.BytesIO(objects.as_lines())))
+        if _are_events(str(source), content):
+            events.append(_InputFile(str(source), io.BytesIO(_without_manifest(content))))
         else:
-            proposals += objects.proposals()
-            problems += objects.problems()
+            proposals += _proposals(str(source), content, problems)
     if events:
         conversion = _EventConversion(settings or LineageSettings(), events, event_log)
-        proposals += conversion.coalesced(exit_code)
+        proposals += conversion.proposals(exit_code)
         return _Sources(proposals, problems + conversion.problems, conversion.diagnostics)
     return _Sources(proposals, problems, None)
 
@@ -391,49 +353,40 @@ def _lines_of(name: str, content: bytes) -> bytes:
         console.fail(str(error), console.EXIT_INCOMPLETE)
 
 
-class _Objects:
-    """JSON objects of a file, one a line."""
+def _objects(name: str, content: bytes, problems: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield the JSON objects of a file, each with the number of its line; add malformed lines to the problems."""
+    for number, text in enumerate(content.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            yield number, json.loads(text)
+        except (ValueError, RecursionError):
+            problems.append(f"{name}, line {number}: not valid JSON")
 
-    def __init__(self, name: str, content: bytes) -> None:
-        self.name = name
-        self.bad: list[str] = []
-        self.content = content
 
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield each object with the number of its line; add malformed lines to the problems."""
-        for number, text in enumerate(self.content.split(b"\n"), 1):
-            if not text.strip():
-                continue
-            try:
-                yield number, json.loads(text)
-            except (ValueError, RecursionError):
-                self.bad.append(f"{self.name}, line {number}: not valid JSON")
+def _are_events(name: str, content: bytes) -> bool:
+    """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
+    first = next((obj for _, obj in _objects(name, content, []) if not _is_manifest(obj)), None)
+    return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
 
-    def are_events(self) -> bool:
-        """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
-        first = next((obj for _, obj in self if not _is_manifest(obj)), None)
-        self.bad.clear()
-        return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
 
-    def as_lines(self) -> bytes:
-        """Return the lines without the manifest of an outbox entry."""
-        first, _, rest = self.content.partition(b"\n")
-        return rest if FORMAT.encode() in first and b'"format"' in first else self.content
+def _without_manifest(content: bytes) -> bytes:
+    first, _, rest = content.partition(b"\n")
+    return rest if FORMAT.encode() in first and b'"format"' in first else content
 
-    def proposals(self) -> Iterator[Proposal]:
-        """Yield the proposals; in a quarantine entry each one comes with its reason."""
-        for number, obj in self:
-            if _is_manifest(obj):
-                continue
-            try:
-                yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
-            except ProposalFormatError as error:
-                self.bad.append(f"{self.name}, line {number}: {error}")
 
-    def problems(self) -> list[str]:
-        """Return the first problems, and the number of the others."""
-        more = len(self.bad) - _MOST_PROBLEMS
-        return [*self.bad[:_MOST_PROBLEMS], *([f"{self.name}: {more} more like these"] if more > 0 else [])]
+def _proposals(name: str, content: bytes, problems: list[str]) -> Iterator[Proposal]:
+    """Yield the proposals; in a quarantine entry each one comes with its reason."""
+    bad: list[str] = []
+    for number, obj in _objects(name, content, bad):
+        if _is_manifest(obj):
+            continue
+        try:
+            yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
+        except ProposalFormatError as error:
+            bad.append(f"{name}, line {number}: {error}")
+    more = len(bad) - _MOST_PROBLEMS
+    problems += [*bad[:_MOST_PROBLEMS], *([f"{name}: {more} more like these"] if more > 0 else [])]
 
 
 def _is_manifest(obj: Any) -> bool:

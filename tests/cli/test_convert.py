@@ -40,11 +40,6 @@ def test_output_and_standard_output_are_the_same(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_per_event() -> None:
-    written = run("convert", JOB, "--per-event").stdout
-    assert aspects(written).count("dataFlowInfo") == 23
-
-
 @cases("cli")
 def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -63,15 +58,14 @@ def test_what_is_cut_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'" in run("convert", JOB).stderr
 
 
-@pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
-def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: list[str]) -> None:
+def test_what_could_not_be_converted_is_reported(tmp_path: Path) -> None:
     # Column edges that do not fit, in one event, three events that are none, one output without a URN.
     columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
     too_long = "/" + "x" * 600
     job_event = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
     events = tmp_path / "events.ndjson"
     events.write_text("".join(json.dumps(event) + "\n" for event in ({}, job_event, {}, {})))
-    result = run("convert", events, *mode, "--set", "max_string_length=5000")
+    result = run("convert", events, "--set", "max_string_length=5000")
     assert result.exit_code == 1
     assert "column edges left out of column lineage, which would be longer than max_string_length: 5" in result.stderr
     assert f"file {too_long}: " in result.stderr
@@ -80,12 +74,11 @@ def test_both_modes_report_what_could_not_be_converted(tmp_path: Path, mode: lis
     assert "1 event, " in result.stderr
 
 
-@pytest.mark.parametrize("mode", [[], ["--per-event"]], ids=["coalesced", "per event"])
-def test_bad_lines_of_each_file_are_counted_and_the_first_is_named(tmp_path: Path, mode: list[str]) -> None:
+def test_bad_lines_of_each_file_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     torn, foreign = tmp_path / "torn.ndjson", tmp_path / "foreign.ndjson"
     torn.write_text(JOB.read_text().split("\n")[0] + "\n" + "{torn\n" * (MAX_LISTED + 5))
     foreign.write_text("\n{}\n{}\n")
-    result = run("convert", torn, foreign, *mode).stderr.splitlines()
+    result = run("convert", torn, foreign).stderr.splitlines()
     assert sum(line.startswith(f"{torn}, line 2: not valid JSON") for line in result) == 1
     assert f" ({MAX_LISTED + 4} more unusable lines in this file)" in result[0]
     (rejected,) = (line for line in result if line.startswith(str(foreign)))
