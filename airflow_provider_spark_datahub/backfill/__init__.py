@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .delivery import BackfillDelivery, DeliveryTotals, Rate
+    from .delivery import BackfillDelivery, Rate
     from .plan import (
         APPLICATION_NAME,
         CONVERTED_FILE,

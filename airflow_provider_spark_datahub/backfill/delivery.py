@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,33 +23,28 @@ from airflow_provider_spark_datahub.foundation.text import counted
 class Rate:
     """Limit on proposals per second for all threads, as a token bucket. It leaves DataHub time for other clients.
 
-    :param per_second: the average rate; ``None`` for no limit.
-    :raises ValueError: if the rate is not positive.
+    :param per_second: the average rate; 0 for no limit.
     """
 
     def __init__(
         self,
-        per_second: float | None,
+        per_second: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        if per_second is not None and per_second <= 0:
-            raise ValueError(f"the rate is {per_second} proposals a second, want more than 0")
-        self._per_second = per_second
+        self._per_second = per_second or math.inf
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
         self._free_at = clock()
 
     @property
-    def burst(self) -> int | None:
-        """Return the number of proposals that may be sent at once, the rate of one second; ``None`` for no limit."""
-        return None if self._per_second is None else max(1, int(self._per_second))
+    def burst(self) -> int:
+        """Return the number of proposals that may be sent at once: those of a second, and no more than a batch."""
+        return max(1, int(min(self._per_second, _BATCH)))
 
     def take(self, count: int) -> None:
         """Wait until this many proposals may be sent."""
-        if self._per_second is None:
-            return
         with self._lock:
             now = self._clock()
             start = max(now, self._free_at)
@@ -159,7 +155,7 @@ class BackfillDelivery:
         """Send the rest of a part. Return why something stays pending, or ``None``."""
         with part.open("rb") as file:
             rest = plan.read_part(file, str(part), state.settled)
-            for batch in batches_of(rest, len, _BATCH_CHARACTERS, min(_BATCH, self.rate.burst or _BATCH)):
+            for batch in batches_of(rest, len, _BATCH_CHARACTERS, self.rate.burst):
                 proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
                 self.rate.take(len(proposals))
                 if self._stop.is_set():

@@ -146,7 +146,7 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         delivery = BackfillDelivery(
             folder,
             lambda: hooks.sink_of(connection),
-            Rate(rate or None),
+            Rate(rate),
             threads=threads,
             on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),
         )

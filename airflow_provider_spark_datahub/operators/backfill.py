@@ -98,8 +98,7 @@ class BackfillLineageOperator(SparkSubmitOperator):
         proposals, runs = counted(result["proposals"], "proposal"), counted(result["runs"], "run")
         self.log.info("%s of %s, %s quarantined", proposals, runs, result["quarantined"])
         if connection := self.datahub_conn_id:
-            rate = backfill.Rate(self.rate or None)
-            open_sink = partial(hooks.sink_of, connection)
+            open_sink, rate = partial(hooks.sink_of, connection), backfill.Rate(self.rate)
             delivered = backfill.BackfillDelivery(folder, open_sink, rate, threads=self.threads).run()
             self.log.info("%s", delivered.sentence)
             if delivered.complete < delivered.parts:

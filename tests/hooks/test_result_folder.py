@@ -44,7 +44,7 @@ def deliver(location: str, sink: Receiver) -> DeliveryTotals:
     def opened() -> Sink:
         return sink.open()
 
-    return BackfillDelivery(result_folder(location, "lake"), opened, Rate(None), threads=2).run()
+    return BackfillDelivery(result_folder(location, "lake"), opened, Rate(0), threads=2).run()
 
 
 def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(location: str) -> None:
