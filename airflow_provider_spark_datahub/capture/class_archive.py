@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from typing import Self
 import msgspec
 
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation
+from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, java_command, names_in
 from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_CLASS_PATH, DRIVER_JAVA_OPTIONS, Submission
 from airflow_provider_spark_datahub.foundation.files import (
     PRIVATE_ACCESS,
@@ -179,7 +178,7 @@ class ClassArchives:
             training = _Training(Path(place), installation, own_env, java, seconds)
             class_path = (*listener, *training.class_path())
             draft = training.run(class_path, beside)
-            names = sorted({name for jar in _jars(class_path) for name in _names_in(jar)})
+            names = sorted({name.partition("/")[0] for jar in _jars(class_path) for name in names_in(jar)})
             draft.chmod(PRIVATE_ACCESS.file)
             draft.replace(path)
         archive = ClassArchive(str(path), str(java), str(installation.home), listener, class_path, tuple(names))
@@ -215,8 +214,7 @@ class ClassArchives:
 
 def _java(env: Mapping[str, str]) -> Path:
     """Return the ``java`` that Spark's scripts start, or raise ClassArchiveError."""
-    home = env.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
+    java = java_command(env)
     if java is None:
         raise ClassArchiveError("there is no java in JAVA_HOME or on the PATH")
     return Path(os.path.realpath(java))
@@ -283,14 +281,6 @@ def _jars(class_path: Iterable[str]) -> Iterator[Path]:
     for entry in class_path:
         path = Path(entry)
         yield from sorted(path.parent.glob("*.jar")) if path.name == "*" else [path]
-
-
-def _names_in(jar: Path) -> set[str]:
-    try:
-        with zipfile.ZipFile(jar) as archive:
-            return {name.partition("/")[0] for name in archive.NameToInfo}
-    except (OSError, zipfile.BadZipFile):
-        return set()
 
 
 # The job reads, joins and writes files, and runs a streaming query: it should load what most jobs load.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shutil
 import subprocess
 import tempfile
 import zipfile
@@ -21,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
@@ -100,7 +98,7 @@ class _IvyResolver:
         return jars
 
     def _resolved_by_ivy(self, coordinate: _Coordinate) -> tuple[Path, ...]:
-        ivy, java = self.installation.ivy_jar(), self._java()
+        ivy, java = self.installation.ivy_jar(), spark.java_command(self.env)
         if ivy is None:
             raise _UnresolvableError(f"there is no ivy-*.jar in {self.installation.jars}")
         if java is None:
@@ -131,10 +129,6 @@ class _IvyResolver:
         if answer.returncode:
             output = (answer.stdout + answer.stderr).decode("utf-8", "replace")
             raise _UnresolvableError(f"Ivy reports: {_main_message(output)}")
-
-    def _java(self) -> str | None:
-        java_home = self.env.get("JAVA_HOME")
-        return shutil.which("java", path=str(Path(java_home, "bin")) if java_home else self.env.get("PATH"))
 
     def _home(self) -> Path:
         if self.user_home is not None:
@@ -200,7 +194,7 @@ _ARTIFACT_NAME = re.compile(_ARTIFACT)
 _FILE_NAME = re.compile(rf"{_ARTIFACT}(?:-\d.*)?\.jar")
 _S3_TRANSPORT = "transports-s3"
 _S3_TRANSPORT_NAME = re.compile(rf"{_S3_TRANSPORT}(?:-\d.*\.jar|\.jar)?")
-_VERSION = re.compile(rf"{_ARTIFACT}[-:](?P<version>\d[\w.-]*?)(?:\.jar)?$")
+_VERSION = re.compile(r"(?:_\d+\.\d+)?[-:](\d[\w.-]*)")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
 _SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
     b"()Lscala/collection/Seq;": "2.12",
@@ -221,9 +215,11 @@ class JarChoice(msgspec.Struct, frozen=True):
     origin: str = ""
     class_path: tuple[str, ...] = ()
 
-
-class _Resolver(Protocol):
-    def resolve(self, coordinate: _Coordinate, /) -> tuple[Path, ...]: ...
+    @property
+    def version(self) -> str:
+        """The listener's version; empty if the name of its jar has none."""
+        version = _VERSION.fullmatch(self.origin.rpartition("openlineage-spark")[2].removesuffix(".jar"))
+        return version[1] if version else ""
 
 
 @dataclass(frozen=True)
@@ -281,7 +277,7 @@ class SparkSubmit:
         *,
         s3_transport: bool = False,
         seconds: float = 60.0,
-        resolver: _Resolver | None = None,
+        resolve: Callable[[_Coordinate], tuple[Path, ...]] | None = None,
     ) -> JarChoice:
         """Choose the jar for one submission.
 
@@ -292,17 +288,17 @@ class SparkSubmit:
 
         :param s3_transport: also choose OpenLineage's S3 transport: the job's own, or one of the listener's version.
         :param seconds: time to resolve a coordinate.
-        :param resolver: resolves coordinates; by default this Spark's Ivy.
+        :param resolve: resolves coordinates; by default this Spark's Ivy.
         :raises InjectionError: if no jar is safe for the job.
         """
         installation, scala = self.installation, self.scala_version
         if installation is not None:
             scala = installation.scala_version
-            resolver = resolver or _IvyResolver(installation, submission, self.env, seconds)
+            resolve = resolve or _IvyResolver(installation, submission, self.env, seconds).resolve
         elif self.binary and self.banner_seconds:
-            versions = spark.SparkVersions.from_banner(self.binary, self.env, self.banner_seconds)
-            scala = versions.scala_version if versions else scala
-        chooser = _Chooser(submission, installation, self.local_driver, resolver, scala)
+            versions = spark.banner_versions(self.binary, self.env, self.banner_seconds)
+            scala = versions[1] if versions else scala
+        chooser = _Chooser(submission, installation, self.local_driver, resolve, scala)
         listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
         return chooser.with_s3_transport(listener) if s3_transport else listener
 
@@ -333,11 +329,12 @@ def _version_in(listener: bytes) -> spark.ScalaVersion | None:
     return found[0] if len(found) == 1 else None
 
 
-class _Chooser(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Chooser:
     submission: Submission
     installation: spark.SparkInstallation | None
     local_driver: bool
-    resolver: _Resolver | None
+    resolve: Callable[[_Coordinate], tuple[Path, ...]] | None
     scala: spark.ScalaVersion | None
 
     def brought_by_the_job(self) -> JarChoice | None:
@@ -385,14 +382,13 @@ class _Chooser(msgspec.Struct, frozen=True):
                 return listener
         if not self.local_driver and listener.origin.startswith(_PROVIDED):
             return listener
-        version = _VERSION.search(listener.origin)
         # A coordinate that does not resolve ends the job. For a driver elsewhere, take it only if the listener is one.
-        if version is None or not (self.local_driver or listener.packages):
+        if not listener.version or not (self.local_driver or listener.packages):
             raise InjectionError(
                 "events_location is in S3, and OpenLineage's S3 transport is not on the driver's class path: add its "
                 f"jar to the job's jars, or io.openlineage:{_S3_TRANSPORT} in the listener's version to its packages"
             )
-        transport = self._package(_Coordinate("io.openlineage", _S3_TRANSPORT, version["version"]))
+        transport = self._package(_Coordinate("io.openlineage", _S3_TRANSPORT, listener.version))
         return JarChoice(
             # In the listener's class loader, but after Spark's own jars: the transport brings third-party libraries.
             listener.class_path + listener.jars + transport.class_path + transport.jars,
@@ -416,7 +412,7 @@ class _Chooser(msgspec.Struct, frozen=True):
             return JarChoice(origin="provided, unchecked: the driver's class path is not visible from here")
         class_path = [file for entry in self._entries_of_the_job() if (file := _local_file(entry)) is not None]
         for jar in (*class_path, *sorted(self.installation.jars.glob("*.jar"))):
-            if _holds_listener(jar):
+            if _LISTENER_CLASS in spark.names_in(jar):
                 self._check_file(jar)
                 return JarChoice(origin=f"provided: {jar}")
         raise InjectionError(
@@ -456,7 +452,7 @@ class _Chooser(msgspec.Struct, frozen=True):
         return setting.replace("{scala}", self.scala or "")
 
     def _package(self, coordinate: _Coordinate, check: Callable[[Path], None] | None = None) -> JarChoice:
-        if self.resolver is None:
+        if self.resolve is None:
             if self.local_driver:
                 raise InjectionError(
                     f"cannot check that {coordinate} resolves, since the Spark of this spark-submit is not known: set "
@@ -464,7 +460,7 @@ class _Chooser(msgspec.Struct, frozen=True):
                 )
             return JarChoice(packages=(str(coordinate),), origin=f"{coordinate}, unchecked: no Ivy on this machine")
         try:
-            files = self.resolver.resolve(coordinate)
+            files = self.resolve(coordinate)
         except _UnresolvableError as error:
             raise InjectionError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
         if check:
@@ -525,11 +521,3 @@ def _local_file(entry: str) -> Path | None:
     if not parts.scheme:
         return Path(entry)
     return Path(unquote(parts.path)) if parts.scheme in ("file", "local") else None
-
-
-def _holds_listener(jar: Path) -> bool:
-    try:
-        with zipfile.ZipFile(jar) as archive:
-            return _LISTENER_CLASS in archive.NameToInfo
-    except (OSError, zipfile.BadZipFile):
-        return False

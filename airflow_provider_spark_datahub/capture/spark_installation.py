@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Self, cast
 
@@ -93,27 +94,39 @@ class SparkInstallation(msgspec.Struct, frozen=True):
         return next(iter(sorted(self.jars.glob("ivy-*.jar"))), None)
 
 
-class SparkVersions(msgspec.Struct, frozen=True):
-    """Versions that ``spark-submit --version`` reports."""
+def banner_versions(
+    spark_binary: str, env: Mapping[str, str], timeout_seconds: float
+) -> tuple[str, ScalaVersion | None] | None:
+    """Return the versions of Spark and Scala that ``spark-submit --version`` reports.
 
-    spark_version: str
-    scala_version: ScalaVersion | None
+    It starts a JVM. Return ``None`` if it does not answer in time.
+    """
+    binary = shutil.which(spark_binary, path=env.get("PATH"))
+    if binary is None:
+        return None
+    command = [binary, "--version"]
+    try:
+        answer = subprocess.run(command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
+    spark, scala = _BANNER_SPARK.search(text), _BANNER_SCALA.search(text)
+    return (spark[1], scala_version(scala[1] if scala else None)) if spark else None
 
-    @classmethod
-    def from_banner(cls, spark_binary: str, env: Mapping[str, str], timeout_seconds: float) -> Self | None:
-        """Ask ``spark-submit --version``, which starts a JVM; return ``None`` if it does not answer in time."""
-        binary = shutil.which(spark_binary, path=env.get("PATH"))
-        if binary is None:
-            return None
-        command = [binary, "--version"]
-        try:
-            answer = subprocess.run(command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
-        spark = _BANNER_SPARK.search(text)
-        scala = _BANNER_SCALA.search(text)
-        return cls(spark[1], scala_version(scala[1] if scala else None)) if spark else None
+
+def java_command(env: Mapping[str, str]) -> str | None:
+    """Return the ``java`` that Spark's scripts start; ``None`` if there is none."""
+    home = env.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
+
+
+def names_in(jar: Path) -> Collection[str]:
+    """Return the names of the files in a jar; none if it cannot be read."""
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            return archive.NameToInfo.keys()
+    except (OSError, zipfile.BadZipFile):
+        return ()
 
 
 def base_properties(

@@ -196,22 +196,24 @@ class _HealthChecks:
         """Check that there is a supported Spark, and an OpenLineage jar that fits it."""
         env = dict(os.environ)
         installation = capture.SparkInstallation.find(self.spark_binary, env)
-        versions = None if installation else capture.SparkVersions.from_banner(self.spark_binary, env, self.seconds)
-        known = installation or versions
-        if known is None:
+        if installation:
+            versions = installation.spark_version, installation.scala_version
+        else:
+            versions = capture.banner_versions(self.spark_binary, env, self.seconds) or (None, None)
+        if installation is None and versions[0] is None:
             advice = "run this where tasks run, set SPARK_HOME, or use --spark-submit"
             yield self._start() or _warning("Spark", f"{self.spark_binary} would start no Spark here", advice)
             return
-        yield self._start() or _spark_version(known.spark_version, installation.home if installation else None)
+        yield self._start() or _spark_version(versions[0], installation.home if installation else None)
         submission = capture.Submission(base_properties=capture.base_properties(installation, None))
         setting = (options.openlineage_jar if options else "") or capture.DEFAULT_OPENLINEAGE_JAR
-        spark = capture.SparkSubmit(self.spark_binary, env, True, scala_version=known.scala_version, banner_seconds=0)
+        spark = capture.SparkSubmit(self.spark_binary, env, True, scala_version=versions[1], banner_seconds=0)
         try:
             jar = spark.choose_jar(setting, submission, seconds=self.seconds)
         except capture.InjectionError as error:
             yield _bad("OpenLineage", str(error), "set [spark_datahub] openlineage_jar to a jar that fits")
         else:
-            yield _listener(jar.origin)
+            yield _listener(jar)
             if options is not None and options.class_archives is not None:
                 archives = capture.ClassArchives.at(options.class_archives)
                 yield from _class_archives(archives, submission, installation, jar)
@@ -256,11 +258,10 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
             yield _warning("outbox", f"{counted(count, 'entry')} {folder}", advice)
 
 
-def _listener(origin: str) -> CheckResult:
+def _listener(jar: capture.JarChoice) -> CheckResult:
     """Report the origin of the listener, and whether it is too old if its name contains its version."""
-    version = re.search(r"openlineage-spark\S*?[-:](\d+)\.(\d+)\.\d+", origin)
-    words = f"The listener comes from {origin}"
-    if version and (int(version[1]), int(version[2])) < _OLDEST_OPENLINEAGE:
+    version, words = _numbers(jar.version), f"The listener comes from {jar.origin}"
+    if version and version < _OLDEST_OPENLINEAGE:
         oldest = ".".join(map(str, _OLDEST_OPENLINEAGE))
         return _warning("OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported")
     return _good("OpenLineage", words)
@@ -289,8 +290,8 @@ def _class_archives(
 
 def _spark_version(version: str | None, home: Path | None) -> CheckResult:
     where = f" in {home}" if home else ""
-    numbers = tuple(int(part) for part in (version or "").split(".")[:2] if part.isdecimal())
-    if len(numbers) < 2:
+    numbers = _numbers(version or "")
+    if numbers is None:
         return _warning("Spark", f"The version of Spark{where} is unknown")
     if numbers < _OLDEST_SPARK:
         oldest = ".".join(map(str, _OLDEST_SPARK))
@@ -299,6 +300,11 @@ def _spark_version(version: str | None, home: Path | None) -> CheckResult:
         newest = ".".join(map(str, _NEWEST_SPARK))
         return _warning("Spark", f"Spark {version}{where} is newer than {newest}, the newest that was tested")
     return _good("Spark", f"Spark {version}{where}")
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _result(status: CheckStatus, subject: str, words: str, advice: str = "") -> CheckResult:

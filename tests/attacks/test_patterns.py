@@ -33,8 +33,7 @@ def patterns() -> dict[str, tuple[re.Pattern[Any], set[str]]]:
     found: dict[str, tuple[re.Pattern[Any], set[str]]] = {}
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(info.name)
-        # The names of jars are the user's own.
-        for name, value in vars(module).items() if not info.name.endswith("openlineage_jar") else ():
+        for name, value in vars(module).items():
             for pattern in patterns_in(value):
                 if str(pattern.pattern) not in found:
                     uses = rf"\b{name}\.(search|match|fullmatch|finditer|sub|split)\b"

@@ -90,7 +90,7 @@ class Machine:
             self.filled(setting),
             Submission(**self.filled(job)),
             s3_transport=situation.get("s3", False),
-            resolver=Repository(self.folder, files) if is_known else None,
+            resolve=Repository(self.folder, files).resolve if is_known else None,
         )
 
 

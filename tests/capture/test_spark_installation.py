@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import SparkInstallation, SparkVersions, base_properties
+from airflow_provider_spark_datahub.capture import SparkInstallation, banner_versions, base_properties
 from airflow_provider_spark_datahub.capture.spark_installation import knows_base_file
 from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
 from tests.cases import cases
@@ -60,7 +60,7 @@ def test_a_folder_with_jars_of_no_spark_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_is_not_on_the_path_has_no_banner(tmp_path: Path) -> None:
-    assert SparkVersions.from_banner("spark-submit", {"PATH": str(tmp_path)}, 5) is None
+    assert banner_versions("spark-submit", {"PATH": str(tmp_path)}, 5) is None
 
 
 def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_properties_are_read_in_utf_8_as_spark_reads_them(tmp_path: Path, encodi
 
 def test_the_versions_behind_a_wrapper_are_those_of_its_banner(tmp_path: Path) -> None:
     binary = executable(tmp_path / "bin/spark3-submit", BANNER)
-    assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 30) == SparkVersions("3.5.9", "2.12")
+    assert banner_versions(str(binary), {"PATH": os.defpath}, 30) == ("3.5.9", "2.12")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
 def test_a_command_without_a_banner_has_no_versions(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)
-    assert SparkVersions.from_banner(str(binary), {"PATH": os.defpath}, 0.5) is None
+    assert banner_versions(str(binary), {"PATH": os.defpath}, 0.5) is None
 
 
 # Script of the command, spark-env.sh, whether the base file is known without and with --properties-file.
