@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.backfill import LOCAL, PlanError, ResultFolder
+from airflow_provider_spark_datahub import backfill
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.hooks.airflow_context import configuration, 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
+    from airflow_provider_spark_datahub.backfill import ResultFolder
     from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 
@@ -82,13 +83,13 @@ def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     :param conn_id: connection to the store; ``None`` to use the environment.
     :raises PlanError: if the folder cannot be reached.
     """
-    if location.startswith(LOCAL):
-        return Path(location.removeprefix(LOCAL))
+    if location.startswith(backfill.LOCAL):
+        return Path(location.removeprefix(backfill.LOCAL))
     try:
         path = _object_path(location, conn_id)
         path.exists()
     except _UNOPENABLE as error:
-        raise PlanError(f"cannot reach {location} from here: {error}") from error
+        raise backfill.PlanError(f"cannot reach {location} from here: {error}") from error
     return cast("ResultFolder", path)
 
 
