@@ -45,12 +45,6 @@ def test_a_lease_has_one_holder_at_a_time(tmp_path: Path) -> None:
     assert taken(storage).until.remaining() > 50
 
 
-def test_a_released_lease_leaves_nothing(tmp_path: Path) -> None:
-    with taken(LocalStorage(tmp_path)):
-        assert len(files(tmp_path)) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each looks when all have written. If all gave way, drainers of a slow store would meet again and again, and none
     # would deliver anything.
@@ -120,20 +114,6 @@ def test_leases_of_other_machines_are_respected(tmp_path: Path) -> None:
     holder, _ = unseal(path.read_bytes(), dict)
     path.write_bytes(seal({**holder, "owner": f"{'0' * 12}-{2**22 + 1}-0"}))
     assert Lease.take(storage, GROUP) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"machine": 1, "process": 1, "expires_ms": "soon"}', b"\xff"])
-def test_objects_that_are_not_leases_block_nobody(tmp_path: Path, content: bytes) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.write(f"leases/{'.'.join(GROUP)}.x.json", [content])
-    taken(storage)
-
-
-@pytest.mark.slow
-def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    with taken(storage):
-        assert Lease.wait_for(storage, GROUP, Deadline.after(0.2)) is None
 
 
 def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:

@@ -323,18 +323,9 @@ def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
     assert "another-token" not in credentials.message
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "body"),
-    [
-        ("200 OK", "application/json", b'{"appName": "something"}'),
-        ("200 OK", "application/json", b"[1]"),
-        ("200 OK", "text/html", b"<html>"),
-        ("404 Not Found", "text/html", b"<html>nginx</html>"),
-        ("200 OK", "text/plain", b"hello"),
-    ],
-)
-def test_servers_other_than_gms_are_recognised(status: str, kind: str, body: bytes) -> None:
-    with serving(answering(status=status, headers=f"Content-Type: {kind}\r\n", body=body)) as address:
+@cases("rest")
+def test_servers_other_than_gms_are_recognised(status: str, kind: str, body: str) -> None:
+    with serving(answering(status=status, headers=f"Content-Type: {kind}\r\n", body=body.encode())) as address:
         (finding,) = check(f"http://{address}")
     assert finding.status is CheckStatus.BAD
     assert "this is not a DataHub GMS" in finding.message

@@ -388,22 +388,14 @@ def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
         assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().only_adds is expected, (run, newest)
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        ({"manual__2026-01-01T03:04:05.678901+00:00_x7Kq2LmN": "success", tries.RUN_ID: "success"}, False),
-        ({"manual__2026-01-03T00:00:00+00:00_x7Kq2LmN": "success"}, True),
-        ({"manual__2026-01-03T00:00:00+00:00_x7Kq2LmN": "failed"}, False),
-        ({"scheduled__2026-01-03T00:00:00+00:00": "success"}, True),
-        ({"nobody-knows-when": "success"}, True),
-        (AirflowException("no answer"), True),
-    ],
-)
-def test_the_id_of_a_run_without_a_logical_date_says_which_is_newer(others: Any, expected: bool) -> None:
+@cases("airflow")
+def test_the_id_of_a_run_without_a_logical_date_says_which_is_newer(
+    others: dict[str, str] | None, expected: bool
+) -> None:
     run = tries.DagRun(logical_date=None, run_after=RUN_AFTER, run_type="manual", clear_number=1)
     ti: Any = TaskInstance(dag_run=run)
-    known = {run_id: {"build": state} for run_id, state in others.items()} if isinstance(others, dict) else others
-    ti.get_task_states = Mock(side_effect=[known])
+    known = {run_id: {"build": state} for run_id, state in (others or {}).items()}
+    ti.get_task_states = Mock(side_effect=[known or AirflowException("no answer")])
     assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().only_adds is expected
     ti.get_task_states.assert_called_once_with("shop", task_ids=["build"])
 

@@ -314,16 +314,7 @@ def test_every_address_needs_a_signed_in_user(client: TestClient, source: Source
     assert client.get("openapi.json").status_code == client.get("docs").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("role", "reads_dags_alone", "may_look", "may_deliver"),
-    [
-        (None, False, False, False),
-        ("admin", True, False, False),
-        ("viewer", False, True, False),
-        ("user", False, True, True),
-        ("admin", False, True, True),
-    ],
-)
+@cases("lineage_page")
 def test_each_address_asks_for_the_same_right(
     client: TestClient,
     source: Source,

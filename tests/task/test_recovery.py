@@ -162,18 +162,12 @@ def test_without_time_to_read_the_events_the_entry_stays(tmp_path: Path) -> None
     assert recover_entry(entry_of(tmp_path, ended()), Deadline.after(0)) is None
 
 
-def test_events_on_another_machine_are_left_to_it(tmp_path: Path) -> None:
+def test_events_on_another_machine_are_left_to_it_up_to_the_maximum_age(tmp_path: Path) -> None:
     elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
     assert recover_entry(entry_of(tmp_path / "a", elsewhere), Deadline.after(600)) is None
-    assert (
-        recover_entry(entry_of(tmp_path / "b", replace(elsewhere, events_file=str(EVENTS))), Deadline.after(600))
-        is not None
-    )
-
-
-def test_events_on_another_machine_are_given_up_after_the_maximum_age(tmp_path: Path) -> None:
-    elsewhere = replace(ended(), machine="another", events_file=str(tmp_path / "not-here"))
-    entry = recover_entry(entry_of(tmp_path, elsewhere, OutboxLimits(max_age=-1.0)), Deadline.after(600))
+    shared = replace(elsewhere, events_file=str(EVENTS))
+    assert recover_entry(entry_of(tmp_path / "b", shared), Deadline.after(600)) is not None
+    entry = recover_entry(entry_of(tmp_path / "c", elsewhere, OutboxLimits(max_age=-1.0)), Deadline.after(600))
     assert entry is not None
     assert results(entry) == {"SUCCESS"}
 
