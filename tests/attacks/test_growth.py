@@ -26,10 +26,7 @@ from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplicatio
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
-    ExecutionColumns,
-    WrittenColumns,
-)
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import ExecutionColumns, WrittenColumns
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset

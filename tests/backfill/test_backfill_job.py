@@ -124,10 +124,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]
     linked = list(linked_events())
     contents["linked/even.ndjson"], contents["linked/odd.ndjson"] = b"".join(linked[::2]), b"".join(linked[1::2])
     contents["large.ndjson"] = b"".join(islice(MIXES["long"](), LARGE_EVENTS))
-    compress: dict[str, Callable[[bytes], bytes]] = {
-        ".gz": gzip.compress,
-        ".zst": zstandard.ZstdCompressor().compress,
-    }
+    compress: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
     events: list[Place] = []
     for name, content in contents.items():
         path = root / name

@@ -166,13 +166,7 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
 
     assert events == [
         {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
-        {
-            "Event": "SparkListenerApplicationStart",
-            "App ID": "app-1",
-            "App Name": "shop",
-            "Timestamp": 1,
-            "User": "me",
-        },
+        {"Event": "SparkListenerApplicationStart", "App ID": "app-1", "App Name": "shop", "Timestamp": 1, "User": "me"},
         {
             "Event": execution["Event"],
             "executionId": 3,

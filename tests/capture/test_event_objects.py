@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import (
-    EventObjects,
-    Outcome,
-    checked_text,
-)
+from airflow_provider_spark_datahub.capture import EventObjects, Outcome, checked_text
 from airflow_provider_spark_datahub.capture.event_lines import MAX_EVENT_BYTES
 from airflow_provider_spark_datahub.capture.event_log import _open_object
 from airflow_provider_spark_datahub.capture.event_objects import _ObjectFollower
@@ -144,12 +140,7 @@ class _Failing(_Refusing):
     ("contents", "stop", "outcome", "said"),
     [
         ({}, never, Outcome.MISSING, "s3://events/dag/try1.events"),
-        (
-            {"1.json": b"no"},
-            never,
-            Outcome.EMPTY,
-            "no line of the events can be used: s3://events/try1.events/1.json",
-        ),
+        ({"1.json": b"no"}, never, Outcome.EMPTY, "no line of the events can be used: s3://events/try1.events/1.json"),
         ({"1.json": text(1)}, lambda: True, Outcome.TIMED_OUT, "after 0 objects"),
     ],
 )

@@ -166,14 +166,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
         handed.unlink()
     kept = json.loads((folder / "seen.kept").read_text())
     return RealJob(
-        submission,
-        events_of(events_file),
-        backend.events,
-        output,
-        handed,
-        seen.read_text(),
-        kept,
-        classes.read_text(),
+        submission, events_of(events_file), backend.events, output, handed, seen.read_text(), kept, classes.read_text()
     )
 
 

@@ -196,21 +196,13 @@ NEEDS_JAVA = '#!/bin/sh\n[ "$JAVA_HOME" ] || { echo JAVA_HOME is not set >&2; ex
         ({f"{OURS}OPENLINEAGE_JAR": "{tmp}/none.jar"}, "set [spark_datahub] openlineage_jar to a jar that fits", {}),
         ({f"{OURS}OUTBOX_MAX_BYTES": "1000"}, "raise [spark_datahub] outbox_max_bytes", {}),
         ({"JAVA_HOME": None}, "install Java 17, and set JAVA_HOME to it", {"JAVA_HOME": "{tmp}/jdk"}),
-        (
-            {f"{OURS}AUTO": "SparkSubmitOperater"},
-            "set it to SparkSubmitOperator",
-            {f"{OURS}AUTO": "BashOperator"},
-        ),
+        ({f"{OURS}AUTO": "SparkSubmitOperater"}, "set it to SparkSubmitOperator", {f"{OURS}AUTO": "BashOperator"}),
         ({"AIRFLOW_CONN_LINEAGE": "datahub-file://lineage"}, "give the connection an absolute path", {}),
         ({"PATH": "/usr/bin:/bin", "SPARK_HOME": None}, "set SPARK_HOME", {}),
     ],
 )
 def test_advice_helps_when_it_is_followed(
-    sink: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    broken: dict[str, str | None],
-    advice: str,
-    mended: dict[str, str],
+    sink: Path, monkeypatch: pytest.MonkeyPatch, broken: dict[str, str | None], advice: str, mended: dict[str, str]
 ) -> None:
     """:param mended: the new values, beside the old ones."""
     folder = sink.parent

@@ -13,11 +13,7 @@ from tests.cases import tables
 from tests.conversion.builders import Json, application, file, query, settings, texts
 from tests.oracles.strict import violations
 
-OPTIONS = settings(
-    datasets="schemas",
-    dataset_details=("documentation", "owners", "tags"),
-    capture_spark_plan=True,
-)
+OPTIONS = settings(datasets="schemas", dataset_details=("documentation", "owners", "tags"), capture_spark_plan=True)
 PATHS = ("/a", "/b", "/c", "/c/day=1")
 FACETS: dict[str, Any] = dict(tables("any_events"))
 

@@ -82,10 +82,7 @@ def test_runs_are_in_the_group_of_their_application(events: list[list[str | None
 
 
 TYPES = st.fixed_dictionaries(dict.fromkeys(RUNS, st.sampled_from(("APPLICATION", "SQL_JOB", "RDD_JOB", "TASK", None))))
-EVENTS = st.lists(
-    st.tuples(st.sampled_from(RUNS), st.booleans(), st.sampled_from((*RUNS, None))),
-    max_size=12,
-)
+EVENTS = st.lists(st.tuples(st.sampled_from(RUNS), st.booleans(), st.sampled_from((*RUNS, None))), max_size=12)
 
 
 @pytest.mark.slow
@@ -278,11 +275,7 @@ def test_operations_are_run_history(run_history: bool, times: list[int]) -> None
 
 
 FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
-ALL = {
-    "datasets": "schemas",
-    "dataset_details": ["documentation", "owners", "tags"],
-    "tags": "spark",
-}
+ALL = {"datasets": "schemas", "dataset_details": ["documentation", "owners", "tags"], "tags": "spark"}
 LATER: Json = {"second": 0, "run_id": "01900000-0000-7000-8000-0000000000ff", "job": "later"}
 
 

@@ -38,9 +38,7 @@ from tests.conversion.recordings import (
 )
 from tests.oracles.strict import canonical_violations
 
-CAPTURED: Json = {
-    "dataset_details": ["documentation", "owners", "tags"],
-}
+CAPTURED: Json = {"dataset_details": ["documentation", "owners", "tags"]}
 CONFIGURATIONS: dict[str, Json] = {
     "default": {},
     "all aspects": {

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, DatasetId, Ending, LineageSettings
-from airflow_provider_spark_datahub.conversion.datasets import (
-    DatasetName,
-    DatasetNamer,
-    Symlinks,
-    table_and_selector,
-)
+from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, Symlinks, table_and_selector
 from airflow_provider_spark_datahub.conversion.events import Facets, dataset_id
 from airflow_provider_spark_datahub.conversion.settings import PathSpec
 from tests.cases import cases

@@ -8,30 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.conversion import DatasetId, Diagnostics, Proposal, convert_events
-from airflow_provider_spark_datahub.conversion.diagnostics import (
-    LONG_TEXTS,
-    LostExecution,
-    TextLimit,
-    compressed,
-    decompressed,
-)
-from tests.conversion.builders import (
-    Json,
-    file,
-    find,
-    query,
-    schema,
-    settings,
-    spark_properties,
-    whole_application,
-)
+from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution, compressed, decompressed
+from tests.conversion.builders import Json, file, find, query, schema, settings, spark_properties, whole_application
 from tests.oracles.strict import violations
 
 # -- Diagnostics: how they add up, and how they are worded
-
-
-def test_without_problems_there_are_no_messages() -> None:
-    assert Diagnostics().messages() == []
 
 
 def test_problems_are_worded_as_messages() -> None:
@@ -80,14 +61,6 @@ def converted(events: list[Json], **options: Any) -> tuple[list[Proposal], list[
     return found, conversion.diagnostics.messages()
 
 
-def test_a_text_above_the_limit_is_cut_and_says_so() -> None:
-    limit = TextLimit(100)
-    text = limit.text(LONG)
-    assert len(text) == 100
-    assert text == "x" * 77 + "… (cut: 500 characters)"
-    assert limit.counts == {LONG_TEXTS: 1}
-
-
 def test_texts_of_aspects_are_cut() -> None:
     long_column: Json = {"name": "c", "type": "string", "description": LONG}
     output = file("/z", schema=schema(long_column), documentation={"description": LONG})
@@ -95,12 +68,7 @@ def test_texts_of_aspects_are_cut() -> None:
     events = whole_application(
         query(outputs=[output], run_facets=spark_properties(spark__a=LONG, spark__b="short")), job_facets=facets
     )
-    found, cut = converted(
-        events,
-        max_string_length=200,
-        datasets="schemas",
-        dataset_details=("documentation",),
-    )
+    found, cut = converted(events, max_string_length=200, datasets="schemas", dataset_details=("documentation",))
     properties = find(found, "dataFlowInfo").aspect["customProperties"]
     assert properties["spark.a"].endswith("… (cut: 500 characters)")
     assert properties["spark.b"] == "short"

@@ -107,10 +107,7 @@ def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_datase
     # Sinks of files are in no event. The query's progress names them, and so do plans if columns are wanted.
     for with_columns, source in ((False, "STREAMING_PROGRESS"), (True, "SPARK_PLAN")):
         streamed = converted(
-            "stream_default-4.3.0",
-            with_log=True,
-            capture_evidence=True,
-            capture_column_level_lineage=with_columns,
+            "stream_default-4.3.0", with_log=True, capture_evidence=True, capture_column_level_lineage=with_columns
         )
         sinks = {
             edge: found["source"]

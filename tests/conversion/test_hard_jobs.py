@@ -57,11 +57,7 @@ def true_edges(recording: str, kind: str) -> set[Any]:
 
 
 def found_edges(conversion: Conversion) -> dict[str, set[Any]]:
-    return {
-        "inputs": set(conversion.inputs),
-        "outputs": set(conversion.outputs),
-        "columns": direct_columns(conversion),
-    }
+    return {"inputs": set(conversion.inputs), "outputs": set(conversion.outputs), "columns": direct_columns(conversion)}
 
 
 def converted(recording: str, *, with_log: bool = False, ending: Ending | None = None, **options: Any) -> Conversion:
@@ -143,8 +139,7 @@ def test_the_log_alone_finds_every_edge(recording: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "recording",
-    [name for name in RECORDINGS if name.startswith(("catalogs", "delta", "iceberg", "replaces", "scd2"))],
+    "recording", [name for name in RECORDINGS if name.startswith(("catalogs", "delta", "iceberg", "replaces", "scd2"))]
 )
 def test_the_log_alone_has_the_platforms_of_the_events(recording: str) -> None:
     # OpenLineage's facets `catalog` and `storage` name Iceberg and Delta; plans show their catalogues, logs, providers.

@@ -192,16 +192,6 @@ def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_line
     }
 
 
-def test_an_asset_event_of_a_task_without_lineage_is_followed() -> None:
-    build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export",))
-    started = attempt(2, "started", {RATES: of()}, {}, run="b", started=(("shop", "a", "export"),))
-    other = attempt(2, "other", {RATES: of()}, {}, run="c", started=(("shop", "d", "export"),))
-    assert ways([build, started, other]) == {
-        "export": "inferred, it has no lineage",
-        "started": "inferred through shop.export, which has no lineage",
-    }
-
-
 @pytest.mark.parametrize(("after", "before"), [(SOME_TASK, "export"), ("export", SOME_TASK), (SOME_TASK, SOME_TASK)])
 def test_if_they_are_too_many_any_of_them_may_pass_it_on(after: str, before: str) -> None:
     build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=(after,))
@@ -210,16 +200,3 @@ def test_if_they_are_too_many_any_of_them_may_pass_it_on(after: str, before: str
     found = ways([build, hanging, free])
     assert found.pop("hanging") == f"inferred through shop.{after}, which has no lineage"
     assert found == ({} if after == SOME_TASK else {"export": "inferred, it has no lineage"})
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "message"),
-    [
-        ("orders", "12", f"no recorded write of orders has version 12; the last are {ONE}"),
-        ("nothing", None, "want one dataset with the name nothing, there is none"),
-    ],
-)
-def test_what_is_not_recorded_is_an_error(name: str, version: str | None, message: str) -> None:
-    records = Records([attempt(0, "build", {}, {ORDERS: of(ONE)})])
-    with pytest.raises(UnknownWriteError, match=message):
-        records.writes_of(name, version)

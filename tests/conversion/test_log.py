@@ -92,16 +92,6 @@ def test_micro_batches_are_known_by_their_description() -> None:
     assert (micro_batch.end_ms, batch.end_ms) == (START_MS + 2_000, None)
 
 
-def test_several_applications_stay_separate() -> None:
-    events = [
-        *(environment("file:///"), app_started("a"), query_progressed(), app_ended()),
-        *(environment("s3a://lake"), app_started("b", 60), *execution(0, 61, 62), app_ended(70)),
-    ]
-    first, second = read_log(events)
-    assert (first.id, first.default_fs, len(first.queries), len(first.executions)) == ("a", "file:///", 1, 0)
-    assert (second.id, second.default_fs, len(second.queries), len(second.executions)) == ("b", "s3a://lake", 0, 1)
-
-
 @pytest.mark.parametrize("junk", [None, 7, -7, 10**400, float("inf"), float("nan"), "x", [], {}, [{}], True, {"id": 1}])
 def test_malformed_events_are_skipped(junk: Any) -> None:
     hostile = [

@@ -89,14 +89,6 @@ def test_airflow_tags_are_read(tags: Any, expected: list[str] | None) -> None:
     assert parsed(run_facets={"airflow": {"dag": {"tags": tags}}}).airflow_tags == expected
 
 
-@pytest.mark.parametrize(
-    ("facet", "expected"),
-    [({"description": "é ☃ 😀"}, "é ☃ 😀"), ({"description": ""}, None), ({"description": 1}, None), (None, None)],
-)
-def test_descriptions_are_read(facet: Any, expected: str | None) -> None:
-    assert parsed(job_facets={"documentation": facet}).job.texts.description == expected
-
-
 @cases("run_facets")
 def test_owners_are_read(facet: Any, expected: list[str]) -> None:
     assert parsed(job_facets={"ownership": facet}).job.texts.owner_names == tuple(expected)
@@ -224,7 +216,6 @@ def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
 # -- Aspects of a DataProcessInstance, as GMS indexes them and acryl-datahub writes them
 
 
-RUN = "urn:li:dataProcessInstance:r"
 ONE_DAY = 86_400_000
 
 

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 from datahub.emitter.mcp_builder import DatahubKey
-from datahub.metadata.urns import (
-    CorpUserUrn,
-    DataPlatformInstanceUrn,
-    DataPlatformUrn,
-    DataProcessInstanceUrn,
-    TagUrn,
-)
+from datahub.metadata.urns import CorpUserUrn, DataPlatformInstanceUrn, DataPlatformUrn, DataProcessInstanceUrn, TagUrn
 from datahub.utilities.urn_encoder import UrnEncoder
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 

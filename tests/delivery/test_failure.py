@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery, OutageNotes
-from airflow_provider_spark_datahub.delivery.failure import (
-    Backoff,
-    Failure,
-    FailureKind,
-    LibraryError,
-    call_library,
-)
+from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem
 from airflow_provider_spark_datahub.delivery.sinks.batches import _PoisonFilter
 from tests.cases import cases
@@ -47,8 +41,7 @@ def fails(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
-    [(TheirsError("no such bucket"), "TheirsError: no such bucket"), (TheirsError(), "TheirsError")],
+    ("error", "words"), [(TheirsError("no such bucket"), "TheirsError: no such bucket"), (TheirsError(), "TheirsError")]
 )
 def test_an_unknown_error_becomes_a_library_error(error: Exception, words: str) -> None:
     with pytest.raises(LibraryError) as raised:

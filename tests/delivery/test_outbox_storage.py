@@ -220,10 +220,7 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LocalStorage(tmp_path)
-    calls: list[Callable[[], None]] = [
-        lambda: storage.remove("leases/1"),
-        lambda: storage.move("leases/1", "leases/2"),
-    ]
+    calls: list[Callable[[], None]] = [lambda: storage.remove("leases/1"), lambda: storage.move("leases/1", "leases/2")]
     storage.write("leases/1", [b"x"])
     with monkeypatch.context() as patched:
         goes_on = hold(patched, "unlink", "replace")

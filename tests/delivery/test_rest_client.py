@@ -256,8 +256,7 @@ class Server:
 def test_any_answers_lose_nothing(answers: list[Strange | None], config_is_gmss: bool, mode: str) -> None:
     extra = {"emit_mode": mode, "retry_max_times": 2}
     sink = RestSink(
-        RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)),
-        backoff=Backoff(sleep=lambda _: None),
+        RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)), backoff=Backoff(sleep=lambda _: None)
     )
     server = Server(answers, config_is_gmss=config_is_gmss)
     with server.answering():

@@ -12,11 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.delivery.samples import delivered_lines, delivered_text
-from tests.operators.tries import (
-    FakeSpark,
-    TaskState,
-    run_try,
-)
+from tests.operators.tries import FakeSpark, TaskState, run_try
 
 
 @pytest.fixture

@@ -149,10 +149,7 @@ def plain_outcome(folder: Path, ending: Ending) -> tuple[object, BaseException |
 
 
 def assert_same(
-    name: str,
-    ending: Ending,
-    found: tuple[object, BaseException | None],
-    expected: tuple[object, BaseException | None],
+    name: str, ending: Ending, found: tuple[object, BaseException | None], expected: tuple[object, BaseException | None]
 ) -> None:
     """Compare what the operators returned or raised."""
     assert found[0] == expected[0], name

@@ -70,11 +70,7 @@ class GmsStandIn(AnsweringServer):
         super().__init__()
 
     def fail_next(
-        self,
-        status: int,
-        headers: Mapping[str, str] | None = None,
-        times: int = 1,
-        body: Any = None,
+        self, status: int, headers: Mapping[str, str] | None = None, times: int = 1, body: Any = None
     ) -> None:
         """Answer the next writes with this status, after the faults asked for before.
 

@@ -48,10 +48,7 @@ def urn_problems(
     entity_type = model.entity_type(type_name)
     if entity_type is None:
         return [UrnProblem(f"{urn!r}: entity type {type_name!r} is not in the registry", is_dropped=False)]
-    problems = [
-        *_key_problems(model, urn, model.entities[entity_type], parts),
-        *_spelling_problems(urn, entity_type),
-    ]
+    problems = [*_key_problems(model, urn, model.entities[entity_type], parts), *_spelling_problems(urn, entity_type)]
     if strict:
         problems += _reserved_character_problems(urn, parts)
     if entity_types is not None and entity_type not in entity_types:

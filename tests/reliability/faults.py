@@ -71,12 +71,7 @@ FAULTS = (
     Fault("black hole: takes all, never answers", _server(black_hole), "pending", "time"),
     Fault("slow drip: a byte at a time", _server(slow_drip), "pending", "time"),
     Fault("reset amid the request", _server(reset_amid_the_body), "pending", "is not available"),
-    Fault(
-        "no TLS where TLS is expected",
-        _server(no_tls, "https"),
-        "pending",
-        "SSL",
-    ),
+    Fault("no TLS where TLS is expected", _server(no_tls, "https"), "pending", "SSL"),
     Fault(
         "redirect loop",
         _server(answering(status="302 Found", headers="Location: /again\r\n")),

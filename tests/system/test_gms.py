@@ -18,11 +18,7 @@ from typing import Any, Literal
 import pytest
 from datahub.ingestion.graph.client import DataHubGraph
 from datahub.ingestion.graph.config import DatahubClientConfig
-from datahub.metadata.schema_classes import (
-    DataJobInputOutputClass,
-    DataProcessInstanceRelationshipsClass,
-    StatusClass,
-)
+from datahub.metadata.schema_classes import DataJobInputOutputClass, DataProcessInstanceRelationshipsClass, StatusClass
 from datahub.sdk.lineage_client import LineageClient
 from datahub.sdk.main_client import DataHubClient
 

@@ -20,10 +20,6 @@ with DAG(dag_id="asset_writer", schedule=None, start_date=START, default_args=LI
 
 for dag_id, asset, number in (("asset_reader", "file:///out/1", "2"), ("export_reader", "file:///export", "3")):
     with DAG(
-        dag_id=dag_id,
-        schedule=[Asset(asset)],
-        start_date=START,
-        default_args=LINEAGE,
-        is_paused_upon_creation=False,
+        dag_id=dag_id, schedule=[Asset(asset)], start_date=START, default_args=LINEAGE, is_paused_upon_creation=False
     ):
         SparkSubmitOperator(task_id="read", name="read", application="read.py", application_args=[number])
