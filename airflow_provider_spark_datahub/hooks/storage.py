@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub import backfill
 from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
@@ -83,6 +82,8 @@ def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     :param conn_id: connection to the store; ``None`` to use the environment.
     :raises PlanError: if the folder cannot be reached.
     """
+    from airflow_provider_spark_datahub import backfill
+
     if location.startswith(backfill.LOCAL):
         return Path(location.removeprefix(backfill.LOCAL))
     try:
