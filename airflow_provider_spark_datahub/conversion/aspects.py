@@ -5,11 +5,10 @@ Tests: ``tests/conversion/test_proposals.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES, FineGrainedLineages
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA
 from airflow_provider_spark_datahub.conversion.facets.run import KIND, ProcessInstance, partition_spec, run_event
@@ -136,10 +135,7 @@ def _operation(operation: Operation) -> Proposal:
         "lastUpdatedTimestamp": operation.time_ms,
         **{key: value for key, value in optional.items() if value is not None},
     }
-    try:
-        return Proposal.of_texts("dataset", operation.dataset, "operation", aspect)
-    except UnicodeEncodeError:
-        return Proposal("dataset", operation.dataset, "operation", aspect)
+    return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
 def _job_edges(job: JobLineage, urn: str, *, patch: bool) -> list[Proposal]:
@@ -162,7 +158,7 @@ def input_output(
     upstream_jobs: list[str],
     time_ms: int | None,
     patch: bool,
-    fine_grained: FineGrainedLineages = NO_LINEAGES,
+    fine_grained: Sequence[dict[str, Any]] = (),
 ) -> list[Proposal]:
     """Return the edges of a DataJob.
 
@@ -179,10 +175,7 @@ def input_output(
         "fineGrainedLineages": fine_grained,
     }
     if not patch:
-        try:
-            return [Proposal.of_texts("dataJob", urn, _EDGES, {**aspect, "fineGrainedLineages": fine_grained.json})]
-        except UnicodeEncodeError:
-            return [Proposal("dataJob", urn, _EDGES, {**aspect, "fineGrainedLineages": list(fine_grained)})]
+        return [Proposal("dataJob", urn, _EDGES, aspect)]
     operations = edge_patch(aspect, stamp)
     return [Proposal("dataJob", urn, _EDGES, operations, "PATCH")] if operations else []
 

@@ -26,17 +26,16 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     """DataHub's MetadataChangeProposal, without its generated classes: one aspect of one entity.
 
     :param entity_type: type as in the entity's URN, e.g. ``dataJob``.
-    :param content: the :attr:`aspect`; ``None`` if only its line is known.
+    :param aspect: the aspect as JSON, which must not be changed; for a ``PATCH`` its operations, or an object around
+        them.
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
-    :param line: of an ``UPSERT``: result of :meth:`to_json` in UTF-8, if it is known.
     """
 
     entity_type: str
     entity_urn: str
     aspect_name: str
-    content: Any
+    aspect: Any
     change_type: ChangeType = "UPSERT"
-    line: bytes | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Proposal) and self.to_obj() == other.to_obj()
@@ -44,11 +43,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     def __hash__(self) -> int:
         """Hash the entity and the name of the aspect: the aspect itself has no hash."""
         return hash((self.entity_urn, self.aspect_name))
-
-    @property
-    def aspect(self) -> Any:
-        """The aspect as JSON, which must not be changed; for a ``PATCH`` its operations, or an object around them."""
-        return json.loads(self.value) if self.content is None else self.content
 
     @property
     def content_type(self) -> str:
@@ -63,10 +57,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     @property
     def encoded_value(self) -> bytes:
         """The :attr:`value` in UTF-8."""
-        if self.line is None:
-            return encoded_json(self.content)
-        # The first match is the key itself: in the URN before it, JSON escapes the quotes.
-        return self.line[self.line.index(_ASPECT) + len(_ASPECT) : -len(_ASPECT_END)]
+        return encoded_json(self.aspect)
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
@@ -87,22 +78,10 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     def to_json(self) -> str:
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
-        if self.line is not None:
-            return self.line.decode()
         try:
             return _encode(_line(self)).decode()
         except UnicodeEncodeError:
             return json_text(self.to_obj())
-
-    @classmethod
-    def of_texts(cls, entity_type: str, entity_urn: str, aspect_name: str, aspect: Any) -> Proposal:
-        """Return an ``UPSERT`` as its line alone, which takes less memory.
-
-        :param aspect: parts of it may be JSON texts already, as :class:`msgspec.Raw`.
-        :raises UnicodeEncodeError: if the aspect has half of a surrogate pair.
-        """
-        line = _encode(_line(cls(entity_type, entity_urn, aspect_name, aspect)))
-        return cls(entity_type, entity_urn, aspect_name, None, line=line)
 
     @classmethod
     def from_obj(cls, obj: object) -> Proposal:
@@ -139,17 +118,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _line(proposal: Proposal) -> _Line:
-    stored = {"json": proposal.content} if proposal.change_type == "UPSERT" else proposal._stored_aspect
-    return _Line(proposal.entity_type, proposal.entity_urn, proposal.change_type, proposal.aspect_name, stored)
-
-
-_ASPECT, _ASPECT_END = b'"aspect":{"json":', b"}}"
+    entity_type, urn, name = proposal.entity_type, proposal.entity_urn, proposal.aspect_name
+    return _Line(entity_type, urn, proposal.change_type, name, proposal._stored_aspect)
 
 
 def json_lines(proposals: Sequence[Proposal]) -> bytes:
     """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline."""
     try:
-        lines = [proposal.line or _encode(_line(proposal)) for proposal in proposals]
+        lines = [_encode(_line(proposal)) for proposal in proposals]
     except UnicodeEncodeError:
         lines = [proposal.to_json().encode() for proposal in proposals]
     lines.append(b"")

@@ -184,10 +184,6 @@ class DatasetColumns:
                 names.setdefault(dataset, set()).add(field.lower())
         return names
 
-    def without_sql(self) -> DatasetColumns:
-        """Return a copy without the statement."""
-        return DatasetColumns(self._content, "")
-
     def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
         return DatasetColumns(_Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql)
 

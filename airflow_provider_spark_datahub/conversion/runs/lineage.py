@@ -21,7 +21,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import FineGrainedLineages, fine_grained_lineages
+from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement, verb_of, with_columns_of_statements
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import (
@@ -232,7 +232,7 @@ class Lineage(msgspec.Struct, gc=False):
 
     inputs: dict[str, JobDataset]
     outputs: dict[str, JobDataset]
-    fine_grained: FineGrainedLineages
+    fine_grained: Sequence[dict[str, Any]]
     partitions: tuple[str, ...] = ()
     statements: Mapping[str, str] = {}
 

@@ -20,7 +20,6 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     ColumnId,
     DatasetColumns,
 )
-from airflow_provider_spark_datahub.conversion.columns.fine_grained import NO_LINEAGES
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
@@ -314,7 +313,7 @@ def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settin
     return Lineage(
         inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
         outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
-        fine_grained=seen.lineage.fine_grained if seen else NO_LINEAGES,
+        fine_grained=seen.lineage.fine_grained if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
 

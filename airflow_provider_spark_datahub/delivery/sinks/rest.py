@@ -49,7 +49,7 @@ class RestSink(BatchSink):
         variable = os.environ.get(_LONGEST_VARIABLE, "")
         most = max(_LONGEST_ASPECT, int(variable) if variable.isdecimal() else 0)
         for number, item in record.pending():
-            if (item.line is None or len(item.line) > most) and (size := len(item.value)) > most:
+            if (size := len(item.value)) > most:
                 reason = f"it has {size} characters, and DataHub reads {most} ({_LONGEST_VARIABLE})"
                 record.reject((number, item), reason)
         super().send(record, deadline)
