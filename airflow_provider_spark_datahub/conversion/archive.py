@@ -101,8 +101,8 @@ class EventHead(NamedTuple):
         return cls(
             NO_TIME if event.time_ms is None else event.time_ms,
             event.run_id,
-            event.job_type,
-            event.parent_run_id,
+            event.job.texts.job_type,
+            event.names.parent_run_id,
             event.names.hive_session_id,
         )
 

@@ -125,7 +125,11 @@ def session_table(name: str, properties: Mapping[str, Any]) -> str:
 
 def _in_datahub(table: DatasetId, kinds: Sequence[str], settings: LineageSettings) -> DatasetId:
     """Return a table under its platform in DataHub, in place of the namespace of its catalogue."""
-    platform, place = _catalog_platform(table.namespace, kinds, settings), _place(table.namespace, settings)
+    namespace, platforms = table.namespace, settings.catalog_platforms
+    platform = next(filter(None, map(platforms.get, (*kinds, OTHER_CATALOGS))), "hive")
+    platform = "glue" if namespace.startswith(_GLUE_PREFIXES) else platform
+    place = f"arn:{namespace}" if namespace.startswith("aws:glue:") else namespace
+    place = place.lower() if settings.lower_case_dataset_urns else place
     # Tables of several accounts may have the same name.
     return DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
 
@@ -154,13 +158,6 @@ def _table(facets: Facets) -> DatasetId | None:
     return table
 
 
-def _catalog_platform(namespace: str, kinds: Sequence[str], settings: LineageSettings) -> str:
-    if namespace.startswith(_GLUE_PREFIXES):
-        return "glue"
-    platforms = settings.catalog_platforms
-    return next(filter(None, map(platforms.get, (*kinds, OTHER_CATALOGS))), "hive")
-
-
 def _kinds(facets: Facets) -> list[str]:
     """Return the names of a table's catalogue and format, as far as an event knows them."""
     catalog = facets["catalog"]
@@ -168,12 +165,6 @@ def _kinds(facets: Facets) -> list[str]:
     known = [as_text(kind).lower() for kind in kinds if kind]
     # OpenLineage takes a Delta table that is read for any table of the metastore, but no other one has a version.
     return ["delta", *known] if "version" in facets.facets and {*known} <= {"hive"} else known
-
-
-def _place(namespace: str, settings: LineageSettings) -> str:
-    """Return the key in ``namespaces`` for the namespace of a catalogue."""
-    place = f"arn:{namespace}" if namespace.startswith("aws:glue:") else namespace
-    return place.lower() if settings.lower_case_dataset_urns else place
 
 
 def _is_changelog(facets: Facets) -> bool:
@@ -213,8 +204,8 @@ class DatasetNamer:
     """
 
     def __init__(self, settings: LineageSettings, symlinks: Mapping[DatasetId, DatasetId]) -> None:
-        self._plain_name = _PlainNames(settings).name
-        self._others = settings.dataset_urns
+        self._settings = settings
+        self._partition = settings.partition_pattern
         # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
         # Equal names are kept once.
@@ -273,22 +264,14 @@ class DatasetNamer:
         if plain is None or not plain.name:
             return "it has no name"
         name = self._by_location.get(plain.urn, plain)
-        if (other := self._others.get(name.urn)) is not None:
+        if (other := self._settings.dataset_urns.get(name.urn)) is not None:
             return DatasetName.of_urn(other)
         if urns.is_too_long(name.urn):
             return f"its URN is longer than {urns.MAX_URN_BYTES} bytes, which DataHub drops"
         return name
 
-
-class _PlainNames:
-    """Names of datasets by OpenLineage's names, regardless of the tables behind paths."""
-
-    def __init__(self, settings: LineageSettings) -> None:
-        self._settings = settings
-        self._partition = settings.partition_pattern
-
-    def name(self, dataset: DatasetId) -> DatasetName | None:
-        """Return the name of a dataset; ``None`` if its namespace names no platform."""
+    def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
+        """Return the name by OpenLineage's, regardless of a table behind a path; ``None`` if there is no platform."""
         namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()

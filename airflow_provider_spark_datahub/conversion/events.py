@@ -180,26 +180,6 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
 
     @property
-    def job_name(self) -> str:
-        """The job's name."""
-        return self.job.name
-
-    @property
-    def job_type(self) -> str:
-        """``APPLICATION``, ``SQL_JOB``, ``RDD_JOB`` … of the ``jobType`` job facet."""
-        return self.job.texts.job_type
-
-    @property
-    def sql(self) -> str:
-        """The statement of the ``sql`` job facet."""
-        return self.job.texts.sql
-
-    @property
-    def parent_run_id(self) -> str:
-        """The run id in the ``parent`` run facet, in lower case."""
-        return self.names.parent_run_id
-
-    @property
     def is_of_hive(self) -> bool:
         """Return whether the event may belong to a Hive session."""
         names, job = self.names, self.job

@@ -100,10 +100,10 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def _text_map(name: str, value: object) -> dict[str, str]:
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+    texts = dict(_object(name, value, " of texts"))
+    if not all(isinstance(part, str) for pair in texts.items() for part in pair):
         raise SettingsError(f"{name} is {value!r}, want an object of texts")
-    return dict(value)
+    return texts
 
 
 def _catalogs(name: str, value: object) -> dict[str, str]:
@@ -156,13 +156,16 @@ def _regexp(name: str, value: object) -> str | None:
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
-def _from_json(name: str, value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise SettingsError(f"{name} is {value!r}, want JSON: {error}") from error
+def _object(name: str, value: object, wanted: str) -> Mapping[Any, Any]:
+    """Read an object, or one in JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise SettingsError(f"{name} is {value!r}, want JSON: {error}") from error
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} is {value!r}, want an object{wanted}")
+    return value
 
 
 def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
@@ -172,12 +175,9 @@ def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
     """
     if isinstance(value, tuple) and all(isinstance(item, PathSpec) for item in value):
         return value
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is {value!r}, want an object: {{platform: {{alias: {{path_spec_list: […]}}}}}}")
     return tuple(
         _path_spec(f"{name}.{platform}{'.' if alias else ''}{alias}", platform, alias, spec)
-        for platform, specs in value.items()
+        for platform, specs in _object(name, value, ": {platform: {alias: {path_spec_list: […]}}}").items()
         for alias, spec in _by_alias(specs)
     )
 
@@ -192,7 +192,7 @@ def split_dataset_urn(urn: str) -> tuple[str, str, str] | None:
 
 
 def _dataset_urns(name: str, value: object) -> dict[str, str]:
-    found = _text_map(name, _from_json(name, value))
+    found = _text_map(name, value)
     if wrong := next((urn for pair in found.items() for urn in pair if split_dataset_urn(urn) is None), None):
         raise SettingsError(f"{name} has {wrong!r}, want URNs of datasets")
     return found
@@ -200,12 +200,9 @@ def _dataset_urns(name: str, value: object) -> dict[str, str]:
 
 def _namespaces(name: str, value: object) -> dict[str, PathSpec]:
     """Read ``{namespace: {"env": …, "platform_instance": …}}``."""
-    value = _from_json(name, value)
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is {value!r}, want an object: {{namespace: {{platform_instance: …, env: …}}}}")
     places = {
         namespace: place if isinstance(place, PathSpec) else _path_spec(f"{name}.{namespace}", "", "", place)
-        for namespace, place in value.items()
+        for namespace, place in _object(name, value, ": {namespace: {platform_instance: …, env: …}}").items()
     }
     if wrong := next((namespace for namespace, place in places.items() if place.path_spec_list), None):
         raise SettingsError(f"{name}.{wrong} has path specs, want platform_instance and env: set path_specs")

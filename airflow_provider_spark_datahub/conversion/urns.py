@@ -205,7 +205,7 @@ def _orchestrator(producer: str) -> str:
 
 def job_id_and_name(event: RunEvent, settings: LineageSettings) -> tuple[str, str]:
     """Return the id and the display name of the job that a single event describes (not coalesced)."""
-    job_id = event.job_name
+    job_id = event.job.name
     if settings.enhanced_merge_into_extraction and _MERGE_JOB in job_id:
         table = _merge_target(event)
         if table:
@@ -221,7 +221,7 @@ def display_name(job_id: str) -> str:
 
 def _merge_target(event: RunEvent) -> str:
     """Return the table that Delta's MERGE writes to, from the first source that names it, or an empty text."""
-    for line in event.sql.splitlines():
+    for line in event.job.texts.sql.splitlines():
         words = line.split()
         if len(words) > 2 and [word.upper() for word in words[:2]] == ["MERGE", "INTO"]:
             return words[2].replace("`", "")

@@ -36,8 +36,8 @@ from tests.conversion.builders import (
 
 def test_a_run_event_is_decoded() -> None:
     read = parsed(kind="complete", parent=APP.upper(), job_facets={"sql": {"query": "SELECT 1"}})
-    assert (read.type, read.time_ms, read.run_id, read.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
-    assert (read.job.namespace, read.job_name, read.job_type, read.sql) == (
+    assert (read.type, read.time_ms, read.run_id, read.names.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
+    assert (read.job.namespace, read.job.name, read.job.texts.job_type, read.job.texts.sql) == (
         "default",
         "shop.insert",
         "SQL_JOB",
@@ -89,8 +89,8 @@ def test_half_a_surrogate_pair_does_not_excuse_invalid_json(broken: bytes) -> No
 
 
 def test_a_blank_parent_is_ignored() -> None:
-    assert parsed(run_facets={"parent": {"run": {"runId": " "}}}).parent_run_id == ""
-    assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).parent_run_id == APP
+    assert parsed(run_facets={"parent": {"run": {"runId": " "}}}).names.parent_run_id == ""
+    assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).names.parent_run_id == APP
 
 
 # -- The head of an event is what the whole event says

@@ -346,10 +346,10 @@ class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
         :param events: the layers of each event, in the order of the events.
         :returns: the properties of the job and those of the flow.
         """
-        return merged_layers([layers.job for layers in events]), merged_layers([layers.flow for layers in events])
+        return _merged_layers([layers.job for layers in events]), _merged_layers([layers.flow for layers in events])
 
 
-def merged_layers(events: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
+def _merged_layers(events: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
     """Merge the layers of events, sorted by key; for each key, the last layer of the first event that has it counts."""
     merged: dict[str, str] = {}
     for layers in reversed(events):

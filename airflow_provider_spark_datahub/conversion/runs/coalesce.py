@@ -25,7 +25,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, PropertyLayers, RunDetails, merged_layers
+from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, PropertyLayers, RunDetails
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, operations_of
@@ -178,21 +178,8 @@ class CoalescedJob:
             streams = [_STREAMS] if any(run.is_streaming for run in runs) else []
             diagnostics.gaps = (*_adaptive_gap(runs), *streams, *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        job_properties, flow_properties = map(limit.properties, PropertyLayers.merged(_distinct_properties(runs)))
-        known_end_ms = end_ms if self._ending.final else None
-        definition = JobDefinition(
-            flow=self._flow,
-            id=self._id,
-            name=self._name,
-            flow_properties=flow_properties | time_properties(_FLOW_TIMES, start_ms, known_end_ms),
-            properties=job_properties | time_properties(JOB_TIMES, start_ms, known_end_ms),
-            description=next((limit.text(run.description) for run in runs if run.description), None),
-            owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
-            tags=settings.tags or None,
-            job_tags=tuple(dict.fromkeys(tag for run in runs for tag in run.tags)),
-            created_ms=runs[0].start_ms,
-            upstream_jobs=settings.upstream_jobs,
-        )
+        times = start_ms, end_ms if self._ending.final else None
+        definition = _definition(runs, (self._flow, self._id, self._name), settings, limit, times)
         run = JobRun(
             id=application.run_id,
             start_ms=start_ms,
@@ -262,32 +249,24 @@ def coalesce(
     # If spark-submit failed, its last application failed. The results of the others are in their events.
     others = replace(ending, succeeded=None) if ending.succeeded is False else ending
     pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
-    edges = _SharedJobEdges([*pending, *query_jobs] if ending.one_submission else ())
+    # Several runs of one job in one conversion: sessions of one name, queries under one ``pipeline_name``. The first
+    # replaces the edges in DataHub if the edges of all are complete, and the others only add edges.
+    patches: dict[str, bool] = {}
+    shared: list[CoalescedJob | JobLineage] = [*pending, *query_jobs] if ending.one_submission else []
+    for each in shared:
+        patches[each.job_urn] = patches.get(each.job_urn, False) or each.patch_edges
+
+    def with_patches(job: JobLineage) -> JobLineage:
+        if (urn := job.job_urn) in patches:
+            job.patch_edges, patches[urn] = patches[urn], True
+        return job
+
     # Many applications together may exceed the memory: each is released when its job has been taken.
-    del applications, batches
+    del applications, batches, shared
     namer = DatasetNamer(settings, symlinks)
     while pending:
-        yield edges.apply(pending.popleft().lineage(namer))
-    yield from map(edges.apply, query_jobs)
-
-
-class _SharedJobEdges:
-    """Edges of jobs with several runs in one conversion: sessions of one name, queries under one ``pipeline_name``.
-
-    The first run replaces the edges in DataHub if the edges of all runs are complete. The other runs only add edges.
-    """
-
-    def __init__(self, jobs: Iterable[CoalescedJob | JobLineage]) -> None:
-        self._patch: dict[str, bool] = {}
-        for job in jobs:
-            self._patch[job.job_urn] = self._patch.get(job.job_urn, False) or job.patch_edges
-
-    def apply(self, job: JobLineage) -> JobLineage:
-        """Set whether the edges of a job are a patch. Call this in the order of writing."""
-        urn = job.job_urn
-        if urn in self._patch:
-            job.patch_edges, self._patch[urn] = self._patch[urn], True
-        return job
+        yield with_patches(pending.popleft().lineage(namer))
+    yield from map(with_patches, query_jobs)
 
 
 def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
@@ -315,10 +294,40 @@ def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -
     return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
 
 
-def _distinct_properties(runs: Iterable[RunState]) -> list[PropertyLayers]:
-    """Return the properties of all runs in the order of their events, each once."""
+def _definition(
+    runs: Sequence[RunState],
+    identity: tuple[FlowIdentity, str, str],
+    settings: LineageSettings,
+    limit: TextLimit,
+    times: tuple[int | None, int | None] = (None, None),
+) -> JobDefinition:
+    """Return the definition of the job that has these runs.
+
+    :param identity: the flow, and id and name of the job.
+    :param times: of a whole application, in ms since the epoch.
+    """
+    flow, job_id, name = identity
+    # The properties of all runs in the order of their events, each once.
     indexed = sorted((indexed for run in runs for indexed in run.properties.items()), key=lambda indexed: indexed[1])
-    return list(dict.fromkeys(layers for layers, _ in indexed))
+    merged = PropertyLayers.merged(list(dict.fromkeys(layers for layers, _ in indexed)))
+    job_properties, flow_properties = (
+        limit.properties({name: value for name, value in properties.items() if name not in names})
+        | time_properties(names, *times)
+        for properties, names in zip(merged, (JOB_TIMES, _FLOW_TIMES), strict=True)
+    )
+    return JobDefinition(
+        flow=flow,
+        id=job_id,
+        name=name,
+        flow_properties=flow_properties,
+        properties=job_properties,
+        description=next((limit.text(run.description) for run in runs if run.description), None),
+        owners=tuple(dict.fromkeys(owner for run in runs for owner in run.owners)),
+        tags=settings.tags or None,
+        job_tags=tuple(dict.fromkeys(tag for run in runs for tag in run.tags)),
+        created_ms=runs[0].start_ms,
+        upstream_jobs=settings.upstream_jobs,
+    )
 
 
 def _result(application: Application, ending: Ending) -> RunResult | None:
@@ -342,27 +351,16 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
 
     :raises EventError: if the platform that ran the job is unknown.
     """
-    app_name, session_name = event.names.application
-    flow = FlowIdentity.of(event, settings, app_name or session_name)
-    job_id, job_name = job_id_and_name(event, settings)
-    diagnostics, texts = Diagnostics(), event.job.texts
+    fold = Fold(settings)
+    state = fold.add(event)
+    namer, diagnostics = DatasetNamer(settings, fold.symlinks.by_dataset), Diagnostics()
+    lineage = Lineage.of((state,), namer, settings, diagnostics)
+    # Names that only operations have are not reported.
+    diagnostics.unusable_datasets = dict(namer.unusable)
     limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-    layers = PropertyLayers.of(event, spark_plan=settings.capture_spark_plan)
-    lineage, operations = _edges_of_event(event, settings, diagnostics)
-    details = RunDetails.of(event) or NO_DETAILS
-    definition = JobDefinition(
-        flow=flow,
-        id=job_id,
-        name=job_name,
-        flow_properties=limit.properties(_without_times(layers.flow, _FLOW_TIMES)),
-        properties=limit.properties(_without_times(layers.job, JOB_TIMES)),
-        description=limit.text(texts.description) if texts.description else None,
-        owners=tuple(dict.fromkeys(texts.owner_names)),
-        tags=settings.tags or event.airflow_tags,
-        job_tags=texts.tags,
-        created_ms=event.time_ms,
-        upstream_jobs=settings.upstream_jobs,
-    )
+    definition = _definition((state,), (state.flow, *job_id_and_name(event, settings)), settings, limit)
+    definition.tags = settings.tags or event.airflow_tags
+    details = state.details or NO_DETAILS
     run = JobRun(
         id=event.run_id,
         start_ms=event.time_ms,
@@ -370,28 +368,11 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
         result=_RESULTS.get(event.type),
         started=event.type in ("START", "RUNNING"),
         details=replace(details, properties=limit.properties(details.properties)),
-        parent_urn=urns.dpi_urn(event.parent_run_id) if event.parent_run_id else None,
-        is_application=event.job_type == APPLICATION,
+        parent_urn=urns.dpi_urn(event.names.parent_run_id) if event.names.parent_run_id else None,
+        is_application=event.job.texts.job_type == APPLICATION,
     )
     patch_edges = settings.use_patch or event.type in FAILED_TYPES
-    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations)
-
-
-def _without_times(layers: Sequence[Mapping[str, str]], times: tuple[str, str]) -> dict[str, str]:
-    """Return the properties of a job or a flow, without the times of a whole application."""
-    return {name: value for name, value in merged_layers([layers]).items() if name not in times}
-
-
-def _edges_of_event(
-    event: RunEvent, settings: LineageSettings, diagnostics: Diagnostics
-) -> tuple[Lineage, Sequence[Operation]]:
-    fold = Fold(settings)
-    run = fold.add(event)
-    namer = DatasetNamer(settings, fold.symlinks.by_dataset)
-    lineage = Lineage.of((run,), namer, settings, diagnostics)
-    # Names that only operations have are not reported.
-    diagnostics.unusable_datasets = dict(namer.unusable)
-    return lineage, operations_of((run,), namer)
+    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations_of((state,), namer))
 
 
 _RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}

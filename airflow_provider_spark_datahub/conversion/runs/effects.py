@@ -355,15 +355,6 @@ class _Generations:
             self._set(old, index, None)
             self._set(new, index, generation)
 
-    @property
-    def changed(self) -> bool:
-        """Return whether any table has another name in the end, or was dropped."""
-        return any(
-            generation.dropped or generation.name != generation.written_as
-            for generations in self._written.values()
-            for generation in generations
-        )
-
     def last_name(self, dataset: DatasetId, index: int) -> DatasetId:
         """Return the last name of the table that a name stands for at the time of an event."""
         generation = self._at(dataset, index)
@@ -407,21 +398,19 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
     if not any(state.lifecycle in NOT_WRITTEN for run in runs for state in run.outputs.values()):
         return runs
     generations = _Generations(runs, namer)
-    if not generations.changed:
-        return runs
-    return tuple(_with_last_names(run, generations) for run in runs)
 
+    def last(run: RunState) -> RunState:
+        gone = {
+            dataset
+            for dataset, state in run.outputs.items()
+            if state.lifecycle not in NOT_WRITTEN and generations.is_gone(dataset, run.index)
+        }
+        if gone:
+            outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
+            run = structs.replace(run, outputs=outputs)
+        return renamed(run, partial(generations.last_name, index=run.index))
 
-def _with_last_names(run: RunState, generations: _Generations) -> RunState:
-    gone = {
-        dataset
-        for dataset, state in run.outputs.items()
-        if state.lifecycle not in NOT_WRITTEN and generations.is_gone(dataset, run.index)
-    }
-    if gone:
-        outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
-        run = structs.replace(run, outputs=outputs)
-    return renamed(run, partial(generations.last_name, index=run.index))
+    return tuple(map(last, runs))
 
 
 def renamed(run: RunState, named: _Named) -> RunState:
@@ -497,22 +486,21 @@ def with_known_columns(run: RunState) -> RunState:
 
 
 def with_whole_folders(application: Application) -> Application:
-    """Return the application with whole folders of micro-batches' files and of spark.ml's models."""
-    return _with_model_folders(_with_streamed_folders(application))
+    """Return the application with whole folders of micro-batches' files and of spark.ml's models.
 
-
-def _with_streamed_folders(application: Application) -> Application:
-    """Return the application with the folders that streaming queries read instead of the files of each micro-batch.
-
-    A file that a batch names, too, is the static side of a join.
+    The parts of a model have other names in each run. A file that a batch names, too, is the static side of a join.
     """
     batches = [run.reported or run for run in application.runs if not run.is_streaming]
     static = {dataset for run in batches for dataset in run.inputs}
+    models = _models(application.runs)
 
-    def named(dataset: DatasetId) -> DatasetId:
-        return dataset if dataset in static else _folder_of_file(dataset)
+    def named(dataset: DatasetId, *, is_streaming: bool) -> DatasetId:
+        for model in folders_around(dataset) if models else ():
+            if model in models and dataset.name[len(model.name) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
+                return model
+        return _folder_of_file(dataset) if is_streaming and dataset not in static else dataset
 
-    runs = (renamed(run, named) if run.is_streaming else run for run in application.runs)
+    runs = (renamed(run, partial(named, is_streaming=run.is_streaming)) for run in application.runs)
     return replace(application, runs=tuple(runs))
 
 
@@ -530,25 +518,11 @@ _STAGE = re.compile(
 _PARTS_OF_MODEL = ("metadata", "data", "stages", "bestModel", "estimator", "evaluator", "subModels")
 
 
-def _with_model_folders(application: Application) -> Application:
-    """Return the application with spark.ml's models in place of their parts, whose names differ from run to run."""
-    touched = {
-        dataset
-        for run in application.runs
-        for dataset in chain(run.inputs, run.outputs)
-        if "/stages/" in dataset.name or dataset.name.endswith("/metadata")
-    }
-    models = {model for dataset in touched if (model := _model_of(dataset, touched)) is not None}
-    if not models:
-        return application
-
-    def named(dataset: DatasetId) -> DatasetId:
-        for model in folders_around(dataset):
-            if model in models and dataset.name[len(model.name) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
-                return model
-        return dataset
-
-    return replace(application, runs=tuple(renamed(run, named) for run in application.runs))
+def _models(runs: Iterable[RunState]) -> set[DatasetId]:
+    """Return the folders of the models that runs read or wrote parts of."""
+    datasets = {dataset for run in runs for dataset in chain(run.inputs, run.outputs)}
+    touched = {each for each in datasets if "/stages/" in each.name or each.name.endswith("/metadata")}
+    return {model for dataset in touched if (model := _model_of(dataset, touched)) is not None}
 
 
 def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId | None:

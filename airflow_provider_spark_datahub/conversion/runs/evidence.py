@@ -39,9 +39,11 @@ _UrnOf = Callable[[DatasetId], str | None]
 class Evidence(msgspec.Struct):
     """Evidence of the edges of one job.
 
+    :param with_queries: name the queries of each edge; else only executions in Spark's UI that no event reports.
     :ivar statements: each statement once, by id, without secrets; else the query's name in OpenLineage's events.
     """
 
+    with_queries: bool = True
     statements: dict[str, str] = {}
     _ids: dict[str, str] = {}
 
@@ -49,21 +51,25 @@ class Evidence(msgspec.Struct):
         """Return the properties of edges by URN, the best source and the queries, of all reads or of all writes."""
         queries: dict[str, dict[str, None]] = {}
         sources: dict[str, set[str]] = {}
+        reported: set[str] = set()
         for run, datasets in touched:
             named = list(datasets)
             # The application's own run reads and writes nothing itself.
-            statement = self._statement(run) if named else ""
+            query = self._query(run) if named else ""
             source = _Sources(run)
             for dataset, urn in named:
-                queries.setdefault(urn, {})[f"{run.run_id} {statement}".rstrip()] = None
                 sources.setdefault(urn, set()).add(source.of(dataset))
-        return {
-            urn: {
-                "source": _best(sources[urn]),
-                **_listed("queries", list(listed)),
-            }
-            for urn, listed in queries.items()
-        }
+                if self.with_queries or run.is_logged:
+                    queries.setdefault(urn, {})[query] = None
+                else:
+                    reported.add(urn)
+        kind = "queries" if self.with_queries else "executions"
+        listed = {urn: _listed(kind, list(each)) for urn, each in queries.items() if urn not in reported}
+        return {urn: {"source": _best(named), **listed.get(urn, {})} for urn, named in sources.items()}
+
+    def _query(self, run: RunState) -> str:
+        """Return the ids of a query and of its statement, or that of its execution in Spark's UI."""
+        return f"{run.run_id} {self._statement(run)}".rstrip() if self.with_queries else run.job_name.rpartition("_")[2]
 
     def _statement(self, run: RunState) -> str:
         """Return the id of what a query did, and keep its text; empty if there are too many."""
@@ -88,23 +94,6 @@ def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
     more = len(items) - _MOST_QUERIES
     listed = {kind: ", ".join(items[:_MOST_QUERIES])}
     return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
-
-
-def properties_of_sources(touched: Touched) -> dict[str, dict[str, str]]:
-    """Return the best source of edges by URN, and the ids in Spark's UI of executions if no event reports them."""
-    executions: dict[str, dict[str, None]] = {}
-    sources: dict[str, set[str]] = {}
-    reported: set[str] = set()
-    for run, datasets in touched:
-        source = _Sources(run)
-        for dataset, urn in datasets:
-            sources.setdefault(urn, set()).add(source.of(dataset))
-            if run.is_logged:
-                executions.setdefault(urn, {})[run.job_name.rpartition("_")[2]] = None
-            else:
-                reported.add(urn)
-    silent = {urn: _listed("executions", [*ids]) for urn, ids in executions.items() if urn not in reported}
-    return {urn: {"source": _best(found), **silent.get(urn, {})} for urn, found in sources.items()}
 
 
 class _Sources:
@@ -172,6 +161,8 @@ def rejected_edges(
 
 
 _OVERRULED = "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
+_LISTED = "files in it, which the query lists, are the datasets", "section 7.3"
+_RENAMED = "the table was renamed, or dropped and its name used again", "section 7.2"
 _Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]
 
 
@@ -218,18 +209,7 @@ def _not_written(run: RunState) -> _Rejected:
 
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
     """Yield the datasets that count under another name in the end."""
-    folders = {name.name for name in (*renamed.inputs, *renamed.outputs)}
-    above = {folder for path in folders for folder in parent_folders(path)}
-    sides: tuple[tuple[Literal["input", "output"], Collection[DatasetId], Collection[DatasetId]], ...] = (
-        ("input", run.inputs, renamed.inputs),
-        ("output", run.outputs, renamed.outputs),
-    )
-    for kind, before, after in sides:
-        for dataset in (dataset for dataset in before if dataset not in after):
-            around = next((path for path in parent_folders(dataset.name) if path in folders), None)
-            if around is not None:
-                yield kind, dataset, f"it is a part of {around}, which is the dataset", "section 7.3"
-            elif dataset.name in above:
-                yield kind, dataset, "files in it, which the query lists, are the datasets", "section 7.3"
-            else:
-                yield kind, dataset, "the table was renamed, or dropped and its name used again", "section 7.2"
+    above = {folder for name in (*renamed.inputs, *renamed.outputs) for folder in parent_folders(name.name)}
+    for dataset in (dataset for dataset in run.inputs if dataset not in renamed.inputs):
+        yield "input", dataset, *(_LISTED if dataset.name in above else _RENAMED)
+    yield from (("output", dataset, *_RENAMED) for dataset in run.outputs if dataset not in renamed.outputs)

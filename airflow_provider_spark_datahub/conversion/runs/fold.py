@@ -454,7 +454,7 @@ class Fold:
         index, self._count = self._count, self._count + 1
         run = self._runs.get(event.run_id)
         if run is None:
-            run = self._runs[event.run_id] = RunState(event.run_id, index, event.job_name, flow)
+            run = self._runs[event.run_id] = RunState(event.run_id, index, event.job.name, flow)
             run.is_logged = event.producer == SPARK_LOG
         run.flow, run.last_index = flow, index
         run.job_type = texts.job_type or run.job_type

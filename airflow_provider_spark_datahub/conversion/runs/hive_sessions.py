@@ -81,18 +81,17 @@ class _Query:
     run_id: str
     session_id: str = ""
     parent: str = ""
-    first_ms: int | None = None
-    last_ms: int | None = None
+    first_ms: int = _NEVER
+    last_ms: int = -_NEVER
     failures: set[str] = field(default_factory=set)
     ended: bool = False
 
     def learn(self, event: RunEvent) -> None:
         self.session_id = event.names.hive_session_id or self.session_id
-        if event.parent_run_id and event.parent_run_id != self.run_id:
-            self.parent = event.parent_run_id
+        if event.names.parent_run_id and event.names.parent_run_id != self.run_id:
+            self.parent = event.names.parent_run_id
         if event.time_ms is not None:
-            self.first_ms = min(event.time_ms, event.time_ms if self.first_ms is None else self.first_ms)
-            self.last_ms = max(event.time_ms, event.time_ms if self.last_ms is None else self.last_ms)
+            self.first_ms, self.last_ms = min(self.first_ms, event.time_ms), max(self.last_ms, event.time_ms)
         self.ended = self.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             self.failures.add(event.type)
@@ -196,16 +195,16 @@ def _activities(
     """Yield the spans in which the session was not idle for the timeout. A failed query fails all later spans, too."""
     failures: set[str] = set()
     ended, start_ms, end_ms = False, None, 0
-    timed = (query for query in queries if query.first_ms is not None)
-    for query in sorted(timed, key=lambda query: (query.first_ms or 0, query.last_ms or 0)):
-        first_ms, last_ms = query.first_ms or 0, query.last_ms or 0
+    timed = (query for query in queries if query.first_ms < _NEVER)
+    for query in sorted(timed, key=lambda query: (query.first_ms, query.last_ms)):
+        first_ms = query.first_ms
         if start_ms is None:
             # The creation may be unknown, later than the first event, or before 1970.
             start_ms = creation_ms if creation_ms is not None and 0 <= creation_ms <= first_ms else first_ms
         elif first_ms - end_ms >= timeout_ms:
             yield _Activity(start_ms, end_ms, _result(failures, ended), closed=True)
             start_ms = first_ms
-        end_ms = max(end_ms, last_ms)
+        end_ms = max(end_ms, query.last_ms)
         ended = ended or query.ended
         failures |= query.failures
     if start_ms is not None:

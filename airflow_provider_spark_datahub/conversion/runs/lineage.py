@@ -53,8 +53,6 @@ from airflow_provider_spark_datahub.conversion.runs.effects import (
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
     EVENT,
     Evidence,
-    Touched,
-    properties_of_sources,
     rejected_edges,
 )
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
@@ -271,13 +269,11 @@ class Lineage(msgspec.Struct, gc=False):
             partitions=edges.partitions(),
         )
         diagnostics.unusable_datasets = namer.unusable
-        if with_gaps and settings.capture_evidence:
-            evidence = Evidence()
-            edges.add_properties(lineage, evidence.properties)
-            lineage.statements = evidence.statements
+        evidence = Evidence(with_queries=with_gaps and settings.capture_evidence)
+        if has_log or evidence.with_queries:
+            edges.add_evidence(lineage, evidence)
+        if evidence.with_queries:
             diagnostics.rejected_edges = tuple(dict.fromkeys(edges.rejected(reported, lineage)))
-        elif has_log:
-            edges.add_properties(lineage, properties_of_sources)
         if has_log:
             diagnostics.sources = edges.sources(reported, lineage)
         if with_gaps:
@@ -308,7 +304,6 @@ def _holds_its_rows(statement: str) -> bool:
 
 
 _Touched = list[tuple[DatasetId, DatasetState]]
-_Properties = Mapping[str, dict[str, str]]
 _ONLY_IN_COLUMNS = DatasetState()
 
 
@@ -359,11 +354,8 @@ class _Edges:
         """Return whether the query failed, and the job went on without it."""
         return self._succeeded and bool(run.failure or run.refused)
 
-    def add_properties(self, lineage: Lineage, properties_of: Callable[[Touched], _Properties]) -> None:
-        """Add to the edges which queries gave them.
-
-        :param properties_of: returns the properties of edges by URN, of the runs that read or wrote them.
-        """
+    def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
+        """Add to the edges which queries gave them."""
         reads, phantoms = self._reads
         kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
         statements = statements_within([run for run, _ in self._written])
@@ -373,8 +365,9 @@ class _Edges:
 
         for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
             queries = ((named(run), self._named(items)) for run, items in touched)
-            for urn, properties in properties_of(queries).items():
+            for urn, properties in evidence.properties(queries).items():
                 datasets[urn].edge_properties = properties
+        lineage.statements = evidence.statements
 
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""
