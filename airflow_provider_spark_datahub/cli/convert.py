@@ -4,7 +4,7 @@ A file, or standard input, contains proposals in either form, a part of a backfi
 its quarantine, and may be compressed with gzip or zstd. The format is detected from the first bytes or the first
 object.
 
-Tests: ``tests/cli/test_convert.py`` and ``test_sources.py``.
+Tests: ``tests/cli/test_convert.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Outbox and result folders: on a disk, or in an object store behind an Airflow connection.
 
-Tests: ``tests/hooks/test_outbox.py`` and ``tests/hooks/test_object_store.py``.
+Tests: ``tests/hooks/test_object_store.py``.
 """
 
 from __future__ import annotations

@@ -1,20 +1,30 @@
-"""The object store sink on a real S3 server, behind Airflow's connections."""
+"""The object store sink, outboxes, and results of a backfill on a real S3 server, behind Airflow's connections."""
 
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datahub.ingestion.source.file import read_metadata_file
 from datahub.metadata.schema_classes import MetadataChangeEventClass
 
-from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Sink
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
+from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
+from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
+from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxError
 from airflow_provider_spark_datahub.hooks.datahub import DatahubObjectStoreHook
+from airflow_provider_spark_datahub.hooks.storage import open_outbox, result_folder
+from tests.backfill.results import write_parts
+from tests.backfill.test_delivery import Receiver
+from tests.cli.commands import run
 from tests.delivery.faults import Fault, survive
-from tests.delivery.samples import patch, upsert, upserts
+from tests.delivery.outboxes import Recording, key, put, receipts_in
+from tests.delivery.samples import delivered_lines, patch, upsert, upserts
 from tests.servers.s3 import S3
 
 
@@ -95,3 +105,130 @@ def test_proposals_arrive_after_the_fault(fault: Fault[Bucket], bucket: Bucket, 
     survive(fault, bucket, open_sink(), proposals)
     (found,) = bucket.objects()
     assert [each["entityUrn"] for each in json.loads(found.read_text())] == [each.entity_urn for each in proposals]
+
+
+# -- outboxes by location
+
+
+@pytest.fixture
+def location(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of the test's own."""
+    bucket = request.node.name.replace("_", "-")[:60].strip("-")
+    s3.make_bucket(bucket)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(s3.connection()))
+    return f"s3://lake@{bucket}/lineage/outbox"
+
+
+@pytest.fixture
+def outbox(location: str) -> Outbox:
+    return open_outbox(location)
+
+
+def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
+    entry = put(outbox, proposals=3)
+    assert str(entry).startswith(f"{location}/pending/shop.group-build-")
+    (listed,) = open_outbox(location).entries()
+    assert (listed, listed.items()) == (entry, tuple(upserts(3)))
+    first, second, third = listed.items()
+    rest = listed.settle(Delivery(1, (Rejection(second, "no"),), (third,), "later"), [first, second, third])
+    assert rest is not None
+    assert rest.settle(Delivery(1), [third]) is None
+    assert outbox.storage.stored("pending") == {}
+    (held,) = outbox.storage.stored("quarantined")
+    assert held.endswith(".jsonl")
+    (receipt,) = receipts_in(outbox)
+    assert (receipt.delivered, receipt.rejected) == (2, 1)
+
+
+def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) -> None:
+    outbox = open_outbox(location)
+    for number in range(6):
+        for try_number in (1, 2):
+            put(outbox, key(try_number, f"task{number}"), [upsert(f"{number}.{try_number}")])
+    sink = Recording()
+    threads = [
+        threading.Thread(target=lambda: Drain(open_outbox(location), lambda _: (sink, None)).run()) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(sink.names) == sorted(f"{number}.{one}" for number in range(6) for one in (1, 2))
+    for number in range(6):
+        assert sink.names.index(f"{number}.1") < sink.names.index(f"{number}.2")
+    assert outbox.names() == []
+
+
+def test_a_wrong_secret_is_reported_without_its_text(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
+    wrong = location.replace("lake@", "mislaid@")
+    with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
+        put(open_outbox(wrong))
+    assert "not-the-secret" not in str(caught.value)
+
+
+def test_a_location_of_an_unknown_store_is_refused() -> None:
+    with pytest.raises(OutboxError, match="Cannot open the outbox nosuchstore://bucket/outbox"):
+        open_outbox("nosuchstore://bucket/outbox")
+
+
+# -- results of a backfill, delivered from there
+
+
+SUMMARISED: dict[str, Any] = {
+    **dict.fromkeys(("events", "runs", "versions", "proposals", "quarantined"), 1),
+    "proposals_by_aspect": {},
+    "quarantined_by_reason": {},
+}
+PARTS = [upserts(_BATCH + 5, "a"), upserts(3, "b")]
+
+
+@pytest.fixture
+def results(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A folder in a bucket of the test's own, as a backfill leaves it."""
+    bucket = request.node.name.replace("_", "-")[:60].strip("-")
+    s3.make_bucket(bucket)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(s3.connection()))
+    made = write_parts(tmp_path, PARTS)
+    folder = result_folder(f"s3://{bucket}/out", "lake")
+    for path in made.rglob("*"):
+        if path.is_file():
+            (folder / str(path.relative_to(made))).write_bytes(path.read_bytes())
+    return f"s3://{bucket}/out"
+
+
+def deliver(results: str, sink: Receiver) -> DeliveryTotals:
+    def opened() -> Sink:
+        return sink.open()
+
+    return BackfillDelivery(result_folder(results, "lake"), opened, Rate(0), threads=2).run()
+
+
+def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(results: str) -> None:
+    sink, again = Receiver(), Receiver()
+    assert deliver(results, sink).delivered == sum(map(len, PARTS))
+    for part in PARTS:
+        assert [one for one in sink.arrived if one in part] == part
+    assert deliver(results, again).complete == 2
+    assert again.opened == 0
+
+
+def test_the_command_delivers_from_there(results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = BackfillPlan(("/events",), results)
+    (result_folder(results, "lake") / PLAN_FILE).write_bytes(plan.to_json().encode())
+    (result_folder(results, "lake") / SUMMARY).write_bytes(json.dumps(SUMMARISED).encode())
+    monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink")}))
+    done = run("backfill", "/events", "--out", results, "--out-connection", "lake", "--emit", "sink", "--rate", "0")
+    assert done.exit_code == 0, done.stderr
+    sent = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
+    assert sent == [one.to_obj() for part in PARTS for one in part]
+
+
+def test_a_missing_connection_is_reported(results: str) -> None:
+    with pytest.raises(PlanError, match="The conn_id `absent` isn't defined"):
+        result_folder(results, "absent")
+
+
+def test_a_folder_that_cannot_be_reached_is_reported() -> None:
+    with pytest.raises(PlanError, match="cannot reach nowhere://bucket/out from here"):
+        result_folder("nowhere://bucket/out")
