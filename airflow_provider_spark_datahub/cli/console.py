@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -139,17 +140,15 @@ def _parse_duration(text: str) -> timedelta | None:
         return None
 
 
-def parse_hours(option: str, text: str | None) -> float | None:
-    """Parse hours (``36``) or a duration (``36h``, ``2d``), and return it in hours.
+def parse_hours(option: str, text: str | None) -> float:
+    """Parse hours (``36``) or a duration (``36h``, ``2d``), and return it in hours; infinity for ``None``.
 
     :raises typer.Exit: if the text is neither.
     """
-    if text is None:
-        return None
     try:
-        hours = float(text)
+        hours = math.inf if text is None else float(text)
     except ValueError:
-        duration = _parse_duration(text)
+        duration = _parse_duration(str(text))
         hours = -1.0 if duration is None else duration.total_seconds() / 3600
     if not hours >= 0:
         fail(f"{option} {text}: want hours, such as 36, or a duration, such as 36h or 2d")

@@ -126,9 +126,6 @@ def emit(
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
     from airflow_provider_spark_datahub.task import drain
 
-    def gives_up(entry: Entry) -> bool:
-        return hours is not None and entry.age > hours * 3600
-
     wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds)
     hours = console.parse_hours("--over-after", over_after)
     with opened_outbox(outbox) as opened, _progress("Delivering", len(opened.names())) as step:
@@ -136,7 +133,7 @@ def emit(
             opened,
             hooks.airflow_connections(),
             limits,
-            gives_up=gives_up,
+            gives_up=lambda entry: entry.age > hours * 3600,
             connection=connection,
             wanted=wanted or None,
             progress=step,
@@ -234,9 +231,9 @@ def _entry_filter(
     return EntryFilter(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
 
 
-def _may_run(entry: Entry, hours: float | None) -> bool:
+def _may_run(entry: Entry, hours: float) -> bool:
     """Return whether the entry's attempt may still run: no sign shows its end, and it is not older than this."""
-    return may_run(entry.manifest) and (hours is None or entry.age <= hours * 3600)
+    return may_run(entry.manifest) and entry.age <= hours * 3600
 
 
 def _option(outbox: str | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from airflow_provider_spark_datahub.backfill.plan import (
     CONVERTED_FILE,
@@ -18,7 +20,22 @@ from airflow_provider_spark_datahub.backfill.plan import (
     BackfillPlan,
 )
 from airflow_provider_spark_datahub.conversion import Proposal
+from tests.capture.installations import executable
 from tests.conversion.archive_in_memory import convert_archive
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a ``spark-submit`` that carries plans out, and notes its calls."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("FAKE_SPARK_CALLS", str(folder / "calls"))
+    script = f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n'
+    return executable(folder / "bin" / "spark-submit", script)
+
+
+def calls(folder: Path) -> list[list[str]]:
+    """Return the arguments of each call of the stand-in."""
+    file = folder / "calls"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from tests.backfill.results import calls, stand_in
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import CORPUS
@@ -20,18 +20,13 @@ from tests.delivery.samples import delivered_lines, delivered_text
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[2]
 Backfill = Callable[..., Result]
 
 
 @pytest.fixture
 def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
     """Run the command on an archive of one job."""
-    binary = tmp_path / "spark-submit"
-    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n')
-    binary.chmod(0o755)
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    monkeypatch.setenv("FAKE_SPARK_CALLS", str(tmp_path / "calls"))
+    binary = stand_in(tmp_path, monkeypatch)
     sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
     events = tmp_path / "events"
@@ -42,11 +37,6 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
         return run("backfill", events, "--out", tmp_path / "out", "--spark-submit", binary, *options)
 
     return call
-
-
-def calls(folder: Path) -> list[list[str]]:
-    file = folder / "calls"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def plan_of(call: list[str]) -> dict[str, Any]:

@@ -260,17 +260,6 @@ def test_compressed_files_are_read_whatever_their_names(tmp_path: Path) -> None:
             assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("command", ["show", "convert"])
-def test_one_behaviour_of_all_commands(command: str, tmp_path: Path) -> None:
-    typo, empty = tmp_path / "evnts.ndjson", written(tmp_path / "empty", "")
-    missing = run(command, typo)
-    assert missing.exit_code == 2
-    assert missing.stderr == f"cannot read {typo}: No such file or directory\n"
-    assert run(command, empty).exit_code == 0
-    broken = run(command, written(tmp_path / "broken", "{}"))
-    assert "KeyError" not in broken.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["show", "convert"])
 def test_a_pipe_needs_no_argument_and_nothing_at_all_is_a_wrong_call(command: str) -> None:

@@ -180,27 +180,11 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert words["1 entry corrupt"] is CheckStatus.WARNING
 
 
-OURS = "AIRFLOW__SPARK_DATAHUB__"
 NEEDS_JAVA = '#!/bin/sh\n[ "$JAVA_HOME" ] || { echo JAVA_HOME is not set >&2; exit 1; }\n'
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("broken", "advice", "mended"),
-    [
-        ({"AIRFLOW_CONN_LINEAGE": None}, "or AIRFLOW_CONN_LINEAGE on a host without", {}),
-        ({"AIRFLOW_CONN_LINEAGE": '{"conn_type": "http"}'}, "edit it in Airflow's UI", {}),
-        ({f"{OURS}OUTBOX_LOCATON": "/o"}, "did you mean 'outbox_location'", {f"{OURS}OUTBOX_LOCATION": "{tmp}/o"}),
-        ({f"{OURS}EVENTS_LOCATION": "{tmp}/file/e"}, "set [spark_datahub] events_location to a folder", {}),
-        ({f"{OURS}OUTBOX_LOCATION": "{tmp}/file/o"}, "set [spark_datahub] outbox_location to a place", {}),
-        ({f"{OURS}OPENLINEAGE_JAR": "{tmp}/none.jar"}, "set [spark_datahub] openlineage_jar to a jar that fits", {}),
-        ({f"{OURS}OUTBOX_MAX_BYTES": "1000"}, "raise [spark_datahub] outbox_max_bytes", {}),
-        ({"JAVA_HOME": None}, "install Java 17, and set JAVA_HOME to it", {"JAVA_HOME": "{tmp}/jdk"}),
-        ({f"{OURS}AUTO": "SparkSubmitOperater"}, "set it to SparkSubmitOperator", {f"{OURS}AUTO": "BashOperator"}),
-        ({"AIRFLOW_CONN_LINEAGE": "datahub-file://lineage"}, "give the connection an absolute path", {}),
-        ({"PATH": "/usr/bin:/bin", "SPARK_HOME": None}, "set SPARK_HOME", {}),
-    ],
-)
+@cases("cli")
 def test_advice_helps_when_it_is_followed(
     sink: Path, monkeypatch: pytest.MonkeyPatch, broken: dict[str, str | None], advice: str, mended: dict[str, str]
 ) -> None:
@@ -209,7 +193,7 @@ def test_advice_helps_when_it_is_followed(
     (folder / "file").touch()
     executable(folder / "spark/bin/spark-submit", NEEDS_JAVA)
     monkeypatch.setenv("JAVA_HOME", "/jdk")
-    if f"{OURS}OUTBOX_MAX_BYTES" in broken:
+    if "AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES" in broken:
         LocalStorage(folder / "outbox").write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"x" * 950])
     with monkeypatch.context() as patch:
         for name, value in broken.items():

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.history.changes import Fingerprin
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks.airflow_context import dag_run_of
+from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import DagRun
@@ -164,15 +165,7 @@ def test_a_folder_that_may_not_be_listed_is_said(
     assert (code, "1 fingerprint cannot be read" in said) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nothing"], "want one dataset with the name nothing, there is none"),
-        (["orders", "--version", "9"], "no recorded write of orders has version 9; the last are 8842"),
-        (["orders", "--column", "vta"], "no recorded run knows a column vta of shop.orders, but id, vat"),
-        (["orders", "--since", "soon"], "--since soon: want an ISO time, or a duration, such as 7d"),
-    ],
-)
+@cases("cli")
 def test_a_question_without_an_answer_is_an_error(
     histories: Histories, ask: Ask, arguments: list[str], message: str
 ) -> None:

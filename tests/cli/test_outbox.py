@@ -331,11 +331,3 @@ def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: list[str], r
     counts = "1 entry with 1 proposal" if len(runs) == 1 else f"{len(runs)} entries with {len(runs)} proposals"
     assert f"Pending again: {counts}" in result.stderr
     assert sorted(key.run_id for key in waiting(tmp_path)) == runs
-
-
-def test_requeue_requires_a_selection(tmp_path: Path, outbox: tuple[str, Path]) -> None:
-    put(tmp_path).quarantine("too old")
-    result = run("requeue", *outbox)
-    assert result.exit_code == 2
-    assert "Select what to requeue" in result.stderr
-    assert waiting(tmp_path) == []

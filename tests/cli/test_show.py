@@ -66,14 +66,6 @@ def test_the_format_wins_over_the_name(proposals: Path, tmp_path: Path) -> None:
     assert ET.parse(out).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_a_suffix_that_no_view_has_is_an_error(proposals: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.pdf"
-    result = run("show", proposals, "-o", report)
-    assert (result.exit_code, report.exists()) == (2, False)
-    assert f"--output {report}: no view has this suffix" in result.stderr
-    assert run("show", proposals, "-o", report, "--format", "svg").exit_code == 0
-
-
 def test_the_rest_is_shown_if_something_cannot_be_read(proposals: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(proposals.read_text() + "no json\n")

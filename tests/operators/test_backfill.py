@@ -17,12 +17,12 @@ from airflow_provider_spark_datahub import operators
 from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillLineageOperator
+from tests.backfill.results import calls, stand_in
 from tests.delivery.samples import delivered_lines
 from tests.operators import tries
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[2]
 EVENTS = (tries.CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()
 PROPOSALS = len(convert_events(EVENTS, LineageSettings()).proposals(LineageSettings()))
 
@@ -30,13 +30,8 @@ PROPOSALS = len(convert_events(EVENTS, LineageSettings()).proposals(LineageSetti
 @pytest.fixture(autouse=True)
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive of one job, and a spark-submit that carries plans out."""
-    binary = tmp_path / "bin" / "spark-submit"
-    binary.parent.mkdir()
-    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.backfill.fake_spark_submit "$@"\n')
-    binary.chmod(0o755)
+    binary = stand_in(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", f"{binary.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    monkeypatch.setenv("FAKE_SPARK_CALLS", str(tmp_path / "calls"))
     events = tmp_path / "archive"
     events.mkdir()
     shutil.copy(tries.CORPUS / "a_csv_join_agg.ndjson", events)
@@ -52,11 +47,6 @@ def execute(folder: Path, **arguments: Any) -> dict[str, Any]:
     result = tries.execute(operator(folder, **arguments), {})
     assert isinstance(result, dict)
     return result
-
-
-def calls(folder: Path) -> list[list[str]]:
-    file = folder / "calls"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def test_an_archive_is_converted_and_delivered(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ HOSTILE = [
     "a\nb\x00\x1b[31mc\ud800",
     "\u8868" * 200,
     "{{ 7 * 7 }}{% endif %}{# ]]>",
+    "\x1b]0;title\x07\x1b[2J\r[bold red]x[/] :boom:",
 ]
 """Names as an attacker, or a careless person, may give them."""
 
@@ -182,13 +183,14 @@ def hostile() -> list[Proposal]:
             ],
         }
         properties = {"name": name, "externalUrl": f"javascript:{name}", "customProperties": {"run_id": name}}
+        relationships = {"parentTemplate": job, "upstreamInstances": [f"{run}/before"]}
         result = {"timestampMillis": MIDNIGHT, "status": "COMPLETE", "result": {"type": name}}
         proposals += [
             Proposal("dataJob", job, "dataJobInfo", {"name": name}),
             Proposal("dataJob", job, "dataJobInputOutput", edges),
             Proposal("dataset", source, "schemaMetadata", {"fields": fields}),
             Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties),
-            Proposal("dataProcessInstance", run, "dataProcessInstanceRelationships", {"parentTemplate": job}),
+            Proposal("dataProcessInstance", run, "dataProcessInstanceRelationships", relationships),
             Proposal("dataProcessInstance", run, "dataProcessInstanceRunEvent", result),
             Proposal("dataJob", name, "dataJobInputOutput", {}),
         ]

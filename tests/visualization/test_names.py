@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo
-
 import pytest
 
 from airflow_provider_spark_datahub.visualization.names import (
@@ -55,10 +53,6 @@ def test_durations(milliseconds: int | None, text: str) -> None:
 )
 def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
     assert format_time(milliseconds) == text
-
-
-def test_times_in_another_zone() -> None:
-    assert format_time(1_795_132_800_000, zone=ZoneInfo("Asia/Kolkata")) == "2026-11-20 05:30:00"
 
 
 def test_the_path_of_a_column_has_no_types() -> None:

@@ -15,7 +15,6 @@ from tests.cli.commands import run_apart
 from tests.visualization.conftest import dataset, event, lineage, shown
 
 RUN = "urn:li:dataProcessInstance:r"
-HOSTILE = "evil\x1b]0;title\x07\x1b[2J\nname [bold red]x[/] :boom: \u202e"
 
 
 def test_without_columns(daily_sales: list[Proposal]) -> None:
@@ -88,28 +87,9 @@ def test_a_terminal_that_is_not_utf_8_gets_what_it_can_show(tmp_path: Path) -> N
     assert done.stdout.splitlines()[1].strip() == r"run gr\xf6\xdfe \u65e5\u672c", done.stderr
 
 
-def hostile_proposals() -> list[Proposal]:
-    dataset = f"urn:li:dataset:(urn:li:dataPlatform:s3,{HOSTILE},PROD)"
-    job = f"urn:li:dataJob:(urn:li:dataFlow:(spark,{HOSTILE},default),{HOSTILE})"
-    column = f"urn:li:schemaField:({dataset},{HOSTILE})"
-    lineage = {"upstreams": [column], "downstreams": [column], "transformOperation": HOSTILE}
-    edge = [{"destinationUrn": dataset}]
-    aspect = {"inputDatasetEdges": edge, "outputDatasetEdges": edge, "fineGrainedLineages": [lineage]}
-    relationships = {"parentTemplate": job, "upstreamInstances": [f"urn:li:dataProcessInstance:{HOSTILE}"]}
-    event = {"timestampMillis": 10**30, "status": "COMPLETE", "result": {"type": HOSTILE}}
-    return [
-        Proposal("dataJob", job, "dataJobInputOutput", aspect),
-        Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", {"name": HOSTILE}),
-        Proposal("dataProcessInstance", RUN, "dataProcessInstanceRelationships", relationships),
-        Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", event),
-        Proposal("dataProcessInstance", RUN, "dataProcessInstanceRunEvent", {"status": HOSTILE}),
-        Proposal("dataset", dataset, HOSTILE, {}),
-    ]
-
-
 @pytest.mark.parametrize("width", [60, 100, 160])
-def test_hostile_text_cannot_steer_the_terminal(width: int) -> None:
-    text = shown(hostile_proposals(), width)
+def test_hostile_text_cannot_steer_the_terminal(hostile: list[Proposal], width: int) -> None:
+    text = shown(hostile, width)
     assert not set(text) & {"\x1b", "\x07", "\r", "\u202e"}
     assert "[bold red]" in text
     assert ":boom:" in text
