@@ -59,31 +59,6 @@ _MIXED_CLASSES = re.compile(
 )
 
 
-_SPARK_ENV = """# Written for one Airflow task: adds OpenLineage to every spark-submit below it.
-_datahub_users="${{{users}:-$SPARK_HOME/conf}}"
-SPARK_CONF_DIR="$_datahub_users"
-if [ -z "$SPARK_DATAHUB_ENV_LOADED" ] && [ -f "$_datahub_users/spark-env.sh" ]; then
-  SPARK_DATAHUB_ENV_LOADED=1
-  . "$_datahub_users/spark-env.sh"
-fi
-if [[ "$1" == {submit} || "$1" == {pipelines} ]] && _datahub_file=$(mktemp {folder}/launch.XXXXXXXX 2>/dev/null); then
-  if {python} -I -c {bootstrap} {folder} "$_datahub_file" "$@"; then
-    _datahub_arguments=()
-    while IFS= read -r -d '' _datahub_argument; do
-      _datahub_arguments+=("$_datahub_argument")
-    done < "$_datahub_file"
-    if [ ${{#_datahub_arguments[@]}} -gt 1 ]; then
-      SPARK_CONF_DIR="${{_datahub_arguments[0]}}"
-      set -- "${{_datahub_arguments[@]:1}}"
-    fi
-  fi
-  rm -f "$_datahub_file"
-fi
-# A spark-submit below this one comes here again.
-unset {loaded} _datahub_users _datahub_file _datahub_arguments _datahub_argument
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class ChildInjection:
     """Configuration of the listener for all Sparks below one attempt.
@@ -116,17 +91,17 @@ class ChildInjection:
         root = str(Path(__file__).parents[2])
         bootstrap = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import _main; _main()"
         (folder / _REQUEST).write_bytes(msgspec.json.encode(self))
-        (folder / _SCRIPT).write_text(
-            _SPARK_ENV.format(
-                users=_USERS_CONF_DIR,
-                submit=_SPARK_SUBMIT,
-                pipelines=_SPARK_PIPELINES,
-                loaded=_LOADED,
-                folder=shlex.quote(str(folder)),
-                python=shlex.quote(sys.executable),
-                bootstrap=shlex.quote(bootstrap),
-            )
-        )
+        values = {
+            "users": _USERS_CONF_DIR,
+            "submit": _SPARK_SUBMIT,
+            "pipelines": _SPARK_PIPELINES,
+            "loaded": _LOADED,
+            "folder": shlex.quote(str(folder)),
+            "python": shlex.quote(sys.executable),
+            "bootstrap": shlex.quote(bootstrap),
+        }
+        script = Path(__file__).with_name(_SCRIPT).read_text()  # where @users@ and the like stand for these values
+        (folder / _SCRIPT).write_text(re.sub("@([a-z]+)@", lambda name: values[name[1]], script))
         # A Spark of another user that gets these variables (sudo -E) reads the script, and starts without lineage.
         folder.chmod(0o711)
         (folder / _SCRIPT).chmod(0o644)
