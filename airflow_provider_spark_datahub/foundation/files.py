@@ -15,8 +15,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from airflow_provider_spark_datahub.foundation.batches import batches_of
-
 exists, is_file, is_folder = os.path.exists, os.path.isfile, os.path.isdir
 """Whether a path leads to anything, a file or a folder; unlike pathlib's, False below a folder that cannot be read."""
 _ATTEMPTS = 20
@@ -133,14 +131,11 @@ def write_durably(
     draft = os.path.join(folder, f".{secrets.token_hex(8)}{mark}.draft")
     renamed = False
     try:
-        descriptor = _created(draft, access, sync=sync)
-        try:
-            for chunk in map(b"".join, batches_of(chunks, len, _PIECE_BYTES)):
-                _write_all(descriptor, chunk)
+        with os.fdopen(_created(draft, access, sync=sync), "wb", _PIECE_BYTES) as file:
+            file.writelines(chunks)
+            file.flush()
             if sync:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                os.fsync(file.fileno())
         (rename or os.replace)(draft, os.fspath(path))
         renamed = True
     finally:
@@ -151,14 +146,6 @@ def write_durably(
         # If the folder is gone, another process has taken the file already.
         with suppress(FileNotFoundError):
             sync_path(folder)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    written = os.write(descriptor, content)
-    while written < len(content):
-        # A disk that is nearly full takes a part.
-        content = content[written:]
-        written = os.write(descriptor, content)
 
 
 def _created(draft: str, access: FileAccess, *, sync: bool) -> int:

@@ -44,7 +44,7 @@ def test_a_disk_that_refuses_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
     def refuse(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "write", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     delivery = FileSink(tmp_path).deliver(proposals := upserts(20), Deadline.after(30))
     problem = f"Cannot write to the folder {tmp_path}: No space left on device."
     assert delivery == Delivery(0, pending=tuple(proposals), problem=problem)
