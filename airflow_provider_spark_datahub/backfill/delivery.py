@@ -75,7 +75,7 @@ class _PartState:
 
 
 @dataclass
-class DeliveryTotals:
+class _Totals:
     """Totals of a backfill's delivery, including earlier deliveries.
 
     :param complete: number of parts that are completely delivered.
@@ -117,7 +117,7 @@ class BackfillDelivery:
     on_progress: Callable[[str, _PartState], None] = lambda _name, _state: None
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def run(self) -> DeliveryTotals:
+    def run(self) -> _Totals:
         """Deliver everything that is not delivered yet. Stop if something stays pending.
 
         :raises PlanError: if the folder holds no complete conversion.
@@ -129,7 +129,7 @@ class BackfillDelivery:
             raise plan.PlanError(f"{self.folder} holds no complete conversion: convert the archive first")
         files = (file for file in (self.folder / plan.PROPOSALS).iterdir() if file.name.startswith("part-"))
         parts = sorted(files, key=lambda file: file.name)
-        totals = DeliveryTotals(len(parts))
+        totals = _Totals(len(parts))
         with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="backfill") as pool:
             for state, problem in pool.map(self._deliver_part, parts):
                 totals.complete += state.complete

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import (
     Column,
     DataFrame,
+    Row,
     SparkSession,
     functions as F,  # noqa: N812 (its customary name)
 )
@@ -104,23 +105,23 @@ class _BackfillJob:
     def _convert(self) -> dict[str, Any]:
         source = self._step("reading", self._read_files)
         events = self._table("events", steps.EVENTS)
-        facts = _EventFacts.of(events)
-        _report(f"{counted(facts.events, 'event')}, {facts.size / 1e6:.1f} MB")
+        facts = _event_facts(events)
+        _report(f"{counted(facts['events'], 'event')}, {facts['size'] / 1e6:.1f} MB")
         self._step("converting", partial(self._convert_groups, events, facts))
         started = time.monotonic()
         converted = self._table("converted", steps.CONVERTED)
         counts = converted.agg(
             _sum("runs").alias("runs"),
             F.count("place").alias("versions"),
-            (F.count("reason") + facts.problems).alias("quarantined"),
+            (F.count("reason") + facts["problems"]).alias("quarantined"),
         ).collect()[0]
         reasons = self._quarantine(events, converted) if counts["quarantined"] else {}
         aspects = self._keep_latest(converted, facts)
         self._seconds["writing"] = time.monotonic() - started
         summary = {
             **source,
-            "events": facts.events,
-            "event_bytes": facts.size,
+            "events": facts["events"],
+            "event_bytes": facts["size"],
             **counts.asDict(),
             "proposals": sum(aspects.values()),
             "proposals_by_aspect": aspects,
@@ -159,10 +160,11 @@ class _BackfillJob:
         self._spark.conf.unset("spark.sql.files.maxPartitionBytes")
         return {"files": files.count, "bytes": files.size}
 
-    def _convert_groups(self, events: DataFrame, facts: _EventFacts) -> None:
+    def _convert_groups(self, events: DataFrame, facts: Row) -> None:
         _write(events.select(F.inline("links")).distinct(), self._plan.path(f"{folder.WORK}/links"))
         readable = events.where("reason IS NULL").select("group", *archive.ArchivedEvent._fields)
-        convert = steps.convert_groups(self._plan.settings(), self._wanted, facts.archive)
+        of_archive = archive.ArchiveFacts(facts["until_ms"], frozenset(facts["damaged"]))
+        convert = steps.convert_groups(self._plan.settings(), self._wanted, of_archive)
         converted = (
             _in_time(_in_groups(readable, self._table("links", steps.LINKS)), self._wanted)
             .repartition(self._tasks(facts), "group")
@@ -171,7 +173,7 @@ class _BackfillJob:
         )
         _write(converted, self._plan.path(f"{folder.WORK}/converted"))
 
-    def _keep_latest(self, converted: DataFrame, facts: _EventFacts) -> dict[str, int]:
+    def _keep_latest(self, converted: DataFrame, facts: Row) -> dict[str, int]:
         """Write the parts, and return the number of proposals of each aspect.
 
         Each partition is a part, so that the proposals of an entity stay together and in order.
@@ -204,8 +206,8 @@ class _BackfillJob:
     def _cores(self) -> int:
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def _tasks(self, facts: _EventFacts) -> int:
-        tasks = facts.size // _EVENT_BYTES_PER_TASK
+    def _tasks(self, facts: Row) -> int:
+        tasks: int = facts["size"] // _EVENT_BYTES_PER_TASK
         if tasks > _MANY_TASKS:
             # Each task of one step sends a piece to each of the next. Both grow, so that the pieces do not get tiny.
             tasks = math.isqrt(tasks * _MANY_TASKS)
@@ -294,26 +296,15 @@ class _ArchiveFiles:
         return events
 
 
-@dataclass(frozen=True, slots=True)
-class _EventFacts:
-    """Facts about all events, with their size in bytes, and the number of unreadable lines."""
-
-    events: int
-    size: int
-    problems: int
-    archive: archive.ArchiveFacts
-
-    @classmethod
-    def of(cls, events: DataFrame) -> _EventFacts:
-        facts = events.agg(
-            F.count("group").alias("events"),
-            _sum("size").alias("size"),
-            F.count("reason").alias("problems"),
-            F.coalesce(F.max("time_ms"), F.lit(archive.NO_TIME)).alias("until_ms"),
-            F.collect_set(F.when(F.col("reason").isNotNull(), F.col("file"))).alias("damaged"),
-        ).collect()[0]
-        damaged = archive.ArchiveFacts(facts["until_ms"], frozenset(facts["damaged"]))
-        return cls(facts["events"], facts["size"], facts["problems"], damaged)
+def _event_facts(events: DataFrame) -> Row:
+    """Return the number of events and of unreadable lines, their size in bytes, and what archives need of them."""
+    return events.agg(
+        F.count("group").alias("events"),
+        _sum("size").alias("size"),
+        F.count("reason").alias("problems"),
+        F.coalesce(F.max("time_ms"), F.lit(archive.NO_TIME)).alias("until_ms"),
+        F.collect_set(F.when(F.col("reason").isNotNull(), F.col("file"))).alias("damaged"),
+    ).collect()[0]
 
 
 # -- group

@@ -276,11 +276,8 @@ def _of_column(evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage
     sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
     source = sources[0] if sources else "EVENT" if evidence is None else evidence.source.partition(", ")[0]
     if evidence is None:
-        return (
-            model.EdgeEvidence(source, (model.EdgeQuery("", statement),) if statement else ())
-            if statement or sources
-            else None
-        )
+        of_statement = (model.EdgeQuery("", statement),) if statement else ()
+        return model.EdgeEvidence(source, of_statement) if statement or sources else None
     queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
     return model.EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more_queries)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
-from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, Rate, _Totals
 from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline
@@ -47,7 +47,7 @@ class Receiver(Recording):
         self.closed += 1
 
 
-def deliver(folder: Path, sink: Receiver, *, rate: float = 0, threads: int = 1) -> DeliveryTotals:
+def deliver(folder: Path, sink: Receiver, *, rate: float = 0, threads: int = 1) -> _Totals:
     return BackfillDelivery(folder, sink.open, Rate(rate), threads=threads).run()
 
 

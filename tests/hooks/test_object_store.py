@@ -13,7 +13,7 @@ import pytest
 from datahub.ingestion.source.file import read_metadata_file
 from datahub.metadata.schema_classes import MetadataChangeEventClass
 
-from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, DeliveryTotals, Rate
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, Rate, _Totals
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxError
@@ -197,7 +197,7 @@ def results(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     return f"s3://{bucket}/out"
 
 
-def deliver(results: str, sink: Receiver) -> DeliveryTotals:
+def deliver(results: str, sink: Receiver) -> _Totals:
     def opened() -> Sink:
         return sink.open()
 
