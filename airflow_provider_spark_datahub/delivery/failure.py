@@ -111,14 +111,6 @@ class Failure:
                 return f"is not available ({text})"
 
 
-class SetupError(Exception):
-    """Settings that a client library does not accept."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.text)
-        self.failure = failure
-
-
 def shorten(text: str) -> str:
     """Return ``text`` on one line, printable, and cut to a length that fits a log line."""
     line = printable(" ".join(text.split()))

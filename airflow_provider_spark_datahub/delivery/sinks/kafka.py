@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, SetupError
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import (
     CheckResult,
     CheckStatus,
@@ -55,11 +55,8 @@ class KafkaSink(Sink):
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
         """Check that brokers and registry answer with these credentials, and that the topic exists."""
-        try:
-            with closing(self._open_client(deadline, alone=False)) as client:
-                failure = client.probe()
-        except SetupError as error:
-            failure = error.failure
+        with closing(self._open_client(deadline, alone=False)) as client:
+            failure = client.probe()
         if failure is not None:
             return [CheckResult("DataHub", CheckStatus.BAD, f"{self.describe()} {failure.predicate(_REMEDY)}")]
         return [CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers, and so does the schema registry")]
@@ -70,11 +67,8 @@ class KafkaSink(Sink):
             pending = len(record.pending())
             if not pending:
                 return
-            try:
-                with closing(self._open_client(deadline, alone=alone)) as client:
-                    failure = client.wait_until_ready() or self._send_all(client, record, deadline, alone=alone)
-            except SetupError as error:
-                failure = error.failure
+            with closing(self._open_client(deadline, alone=alone)) as client:
+                failure = client.wait_until_ready() or self._send_all(client, record, deadline, alone=alone)
             log.debug(
                 "Kafka topic %s, %s: %d of %s acknowledged or rejected (%s)",
                 *(self._settings.topic, "one by one" if alone else "in batches"),

@@ -26,7 +26,7 @@ from datahub.metadata.schemas import getMetadataChangeProposalSchema
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, SetupError, call_library
+from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.settings import KafkaSettings
 
@@ -47,13 +47,14 @@ class KafkaClient:
 
     :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole, so only then is a
         refusal about the message.
-    :raises SetupError: if the settings name an option that does not exist, a certificate that is missing ...
     """
 
     def __init__(self, settings: KafkaSettings, deadline: Deadline, *, alone: bool) -> None:
         self._settings = settings
         self._deadline = deadline
         self._trouble: Failure | None = None
+        self._unusable: Failure | None = None
+        """Why there is no producer: the settings name an unknown option, a certificate that is missing ..."""
         self._open = ExitStack()
         try:
             connection = self._connection(alone)
@@ -69,21 +70,20 @@ class KafkaClient:
                 }
             )
         except pydantic.ValidationError as error:
-            self._open.close()
             details = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
-            raise SetupError(self._failure(FailureKind.MISCONFIGURED, details)) from error
+            self._unusable = self._failure(FailureKind.MISCONFIGURED, details)
         except (KafkaException, ConfigurationError, ValueError, TypeError, OSError) as error:
-            self._open.close()
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise SetupError(self._failure(FailureKind.MISCONFIGURED, text)) from error
+            self._unusable = self._failure(FailureKind.MISCONFIGURED, text)
 
     def wait_until_ready(self) -> Failure | None:
         """Wait until a broker and the registry answer; return ``None`` once both do."""
-        return self._repeat(self._ask_brokers) or self._repeat(self._serialise_probe, self._registry_seconds)
+        failure = self._unusable or self._repeat(self._ask_brokers)
+        return failure or self._repeat(self._serialise_probe, self._registry_seconds)
 
     def probe(self) -> Failure | None:
         """Check that brokers and registry answer and that the topic exists, without writing anything."""
-        failure = self._repeat(self._ask_brokers) or self._missing_topic()
+        failure = self._unusable or self._repeat(self._ask_brokers) or self._missing_topic()
         return failure or self._repeat(lambda: self._of_registry(self._registry.get_subjects), self._registry_seconds)
 
     def produce(self, proposal: Proposal, report: _Report) -> Failure | None:
@@ -122,8 +122,9 @@ class KafkaClient:
 
     def close(self) -> None:
         """Drop the messages without a report, and close the connections."""
-        self._producer.purge()
-        self._producer.poll(0)
+        if self._unusable is None:
+            self._producer.purge()
+            self._producer.poll(0)
         self._open.close()
 
     def _repeat(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
