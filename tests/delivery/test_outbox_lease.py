@@ -194,28 +194,17 @@ def test_runs_of_a_task_are_delivered_in_turn_but_not_instances_of_one_run(tmp_p
 # -- processes
 
 
-def test_this_process_runs() -> None:
-    assert not is_gone(machine(), os.getpid())
-    assert machine().startswith(socket.gethostname())
-
-
-def test_a_process_that_ended_is_gone() -> None:
-    process = subprocess.Popen(["/bin/true"])
+def test_a_process_is_gone_if_it_ended_or_another_one_has_its_number() -> None:
+    process, started = subprocess.Popen(["/bin/true"]), process_start(os.getpid())
     process.wait(HANGS)
     assert is_gone(machine(), process.pid)
-
-
-@pytest.mark.parametrize(("on", "process"), [("another host", 2**22 + 1), ("", 1), (machine(), 10**30)])
-def test_an_unknown_process_is_not_gone(on: str, process: int) -> None:
-    assert not is_gone(on, process)
-
-
-def test_another_process_with_the_same_number_is_another_one() -> None:
-    started = process_start(os.getpid())
+    assert machine().startswith(socket.gethostname())
     assert started is not None
-    assert not is_gone(machine(), os.getpid(), started)
     assert is_gone(machine(), os.getpid(), started - 1)
+    assert not is_gone(machine(), os.getpid(), started)
     assert process_start(2**22 + 1) is None
+    for on, number in ((machine(), os.getpid()), ("another host", 2**22 + 1), ("", 1), (machine(), 10**30)):
+        assert not is_gone(on, number), (on, number)
 
 
 def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

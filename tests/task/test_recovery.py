@@ -16,7 +16,6 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxError
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.task import submitted
 from airflow_provider_spark_datahub.task.options import Connections
@@ -175,14 +174,6 @@ def test_events_on_another_machine_are_left_to_it_up_to_the_maximum_age(tmp_path
 def test_an_entry_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EntryFormatError, match="holds no record of an attempt"):
         recover_entry(entry_of(tmp_path, None), Deadline.after(600))
-
-
-def test_an_entry_stays_unfinished_if_the_outbox_is_full(tmp_path: Path) -> None:
-    entry = entry_of(tmp_path, ended())
-    full = replace(entry, outbox=outbox_at(tmp_path, OutboxLimits(max_bytes=1)))
-    with pytest.raises(OutboxError, match="is full"):
-        recover_entry(full, Deadline.after(600))
-    assert list(outbox_at(tmp_path).entries()) == [entry]
 
 
 def test_a_late_reconnection_has_time_for_the_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
