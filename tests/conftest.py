@@ -60,7 +60,7 @@ _ROOT = Path(__file__).parent
 _OF_TIMEOUTS = ("pytest_timeout.py", "outcomes.py")
 _SHARED = "servers"
 _OF_RECORDED_JOBS = ("case", "path", "recording")
-_SERVERS = frozenset({"kafka", "schema_registry", "s3", "browser"})
+_SERVERS = frozenset({"kafka", "schema_registry", "s3", "gcs", "lake", "browser"})
 
 
 class _FileScheduler(LoadScopeScheduling):
@@ -77,7 +77,7 @@ class _FileScheduler(LoadScopeScheduling):
 @cache
 def _starts_servers(file: str) -> bool:
     text = (_ROOT.parent / file).read_text()
-    return "from tests.servers.kafka import" in text or "from tests.servers.s3 import" in text
+    return any(one in text for one in ("from tests.servers.kafka import", "from tests.servers.s3 import", "(lake: "))
 
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook with -p no:xdist

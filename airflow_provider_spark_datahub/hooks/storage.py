@@ -29,7 +29,7 @@ _UNOPENABLE = (AirflowException, ImportError, OSError, ValueError)
 def open_store(uri: str, conn_id: str | None = None) -> ObjectStorage:
     """Return the object store below a URI. No request is sent yet.
 
-    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``s3://connection@bucket/prefix``; or with
+    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``gs://connection@bucket/prefix``; or with
         Hadoop's scheme ``s3a``.
     :param conn_id: connection to the store; ``None`` for the connection in the URI, or the store's own defaults.
     :raises OSError: if the store cannot be opened.
@@ -43,7 +43,7 @@ def open_store(uri: str, conn_id: str | None = None) -> ObjectStorage:
 def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     """Return the outbox at a location.
 
-    :param location: a path, or a URI of Airflow's ``ObjectStoragePath``: ``s3://connection@bucket/prefix``.
+    :param location: a path, or a URI of Airflow's ``ObjectStoragePath``: ``gs://connection@bucket/prefix``.
     :raises OutboxError: if the store cannot be opened.
     """
     access = FileAccess.of(group=limits is not None and limits.group_access)
@@ -65,7 +65,7 @@ def configured_outbox(location: str | None = None) -> Outbox:
 
 
 def s3_endpoint(uri: str) -> str | None:
-    """Return the address of the S3 server that the connection in a URI names; ``None`` for Amazon's.
+    """Return the address of the S3 server that the connection in a URI names; ``None`` for Amazon's, and for GCS.
 
     :raises AirflowException: if there is no such connection.
     """

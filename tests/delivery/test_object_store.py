@@ -112,6 +112,7 @@ def test_keys_that_may_only_write_are_enough() -> None:
     ("error", "verdict"),
     [
         (PermissionError("Forbidden"), "refuses the connection's credentials (Forbidden): check the keys"),
+        (OSError("Forbidden: b/a"), "refuses the connection's credentials (Forbidden: b/a): check the keys"),  # GCS
         (FileNotFoundError("no bucket"), "cannot be used with this connection (no bucket)."),
     ],
 )

@@ -1,4 +1,4 @@
-"""The object store sink, outboxes, and results of a backfill on a real S3 server, behind Airflow's connections."""
+"""The object store sink on a real S3 server, and outboxes and results of a backfill on one of GCS, too."""
 
 from __future__ import annotations
 
@@ -111,12 +111,8 @@ def test_proposals_arrive_after_the_fault(fault: Fault[Bucket], bucket: Bucket, 
 
 
 @pytest.fixture
-def location(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of the test's own."""
-    bucket = request.node.name.replace("_", "-")[:60].strip("-")
-    s3.make_bucket(bucket)
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(s3.connection()))
-    return f"s3://lake@{bucket}/lineage/outbox"
+def location(lake: str) -> str:
+    return f"{lake}/lineage/outbox"
 
 
 @pytest.fixture
@@ -124,7 +120,7 @@ def outbox(location: str) -> Outbox:
     return open_outbox(location)
 
 
-def test_an_entry_in_s3_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
+def test_an_entry_in_a_bucket_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
     entry = put(outbox, proposals=3)
     assert str(entry).startswith(f"{location}/pending/shop.group-build-")
     (listed,) = open_outbox(location).entries()
@@ -159,9 +155,9 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
     assert outbox.names() == []
 
 
-def test_a_wrong_secret_is_reported_without_its_text(s3: S3, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_secret_is_reported_without_its_text(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
-    wrong = location.replace("lake@", "mislaid@")
+    wrong = "s3://mislaid@lineage/outbox"
     with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
         put(open_outbox(wrong))
     assert "not-the-secret" not in str(caught.value)
@@ -184,17 +180,15 @@ PARTS = [upserts(_BATCH + 5, "a"), upserts(3, "b")]
 
 
 @pytest.fixture
-def results(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def results(lake: str, tmp_path: Path) -> str:
     """A folder in a bucket of the test's own, as a backfill leaves it."""
-    bucket = request.node.name.replace("_", "-")[:60].strip("-")
-    s3.make_bucket(bucket)
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(s3.connection()))
+    place = f"{lake.replace('lake@', '')}/out"
     made = write_parts(tmp_path, PARTS)
-    folder = result_folder(f"s3://{bucket}/out", "lake")
+    folder = result_folder(place, "lake")
     for path in made.rglob("*"):
         if path.is_file():
             (folder / str(path.relative_to(made))).write_bytes(path.read_bytes())
-    return f"s3://{bucket}/out"
+    return place
 
 
 def deliver(results: str, sink: Receiver) -> _Totals:
@@ -204,7 +198,7 @@ def deliver(results: str, sink: Receiver) -> _Totals:
     return BackfillDelivery(result_folder(results, "lake"), opened, Rate(0), threads=2).run()
 
 
-def test_parts_in_s3_arrive_once_in_order_and_a_second_time_nothing_does(results: str) -> None:
+def test_parts_in_a_bucket_arrive_once_in_order_and_a_second_time_nothing_does(results: str) -> None:
     sink, again = Receiver(), Receiver()
     assert deliver(results, sink).delivered == sum(map(len, PARTS))
     for part in PARTS:

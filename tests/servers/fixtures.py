@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.chromium import Chromium, chromium
+from tests.servers.gcs import Gcs
 from tests.servers.kafka import Kafka
 from tests.servers.s3 import S3
 from tests.servers.schema_registry import SchemaRegistry
@@ -28,6 +31,22 @@ def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schema
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     with S3(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
+    with Gcs(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "gcs"])
+def lake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the address of a bucket of the test's own, in each store in turn, behind the connection ``lake``."""
+    server: S3 | Gcs = request.getfixturevalue(request.param)
+    bucket = f"lineage-{uuid.uuid4().hex}"
+    server.make_bucket(bucket)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(server.connection()))
+    return f"{server.scheme}://lake@{bucket}"
 
 
 @pytest.fixture(scope="session")

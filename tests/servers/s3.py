@@ -19,6 +19,8 @@ class S3(Server):
     :ivar url: its end point.
     """
 
+    scheme = "s3"
+
     def __init__(self, folder: Path) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"

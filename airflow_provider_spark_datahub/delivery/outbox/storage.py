@@ -472,6 +472,10 @@ class ObjectStorage(OutboxStorage):
             return step_in_time(self._uri, self.deadline, lambda: call_library(call, OSError))
         except TimeoutError as error:
             raise TimeoutError(f"{self.describe(name)}: {error.strerror or error}") from error
+        except OSError as error:
+            if str(error).startswith("Forbidden: "):  # the client of GCS has no class for it
+                raise PermissionError(str(error)) from error
+            raise
         except LibraryError as error:
             # Each store's client has its own errors, and not all of them are OSErrors.
             raise OSError(f"{self.describe(name)}: {error}") from error
