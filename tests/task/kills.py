@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,28 +91,19 @@ def drain(folder: Path, armed: Callable[[], None]) -> None:
     ).run()
 
 
-def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None, after: float | None) -> bool:
+def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None = None) -> bool:
     """Do ``work`` in a fork, and kill it. :returns: whether it was killed before it was done.
 
     :param at_step: kill it before this step, counted from where it says that it is armed.
-    :param after: kill it so many seconds after.
     """
-    ready, signal_ready = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.close(ready)
-            work(lambda: _arm(signal_ready, at_step))
+            work(lambda: _arm(at_step))
         except BaseException as error:  # noqa: BLE001 (a fork ends here, whatever happens)
             os.write(2, f"{error!r}\n".encode())
             os._exit(1)
         os._exit(0)
-    os.close(signal_ready)
-    os.read(ready, 1)
-    os.close(ready)
-    if after is not None:
-        time.sleep(after)
-        os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code not in (0, -signal.SIGKILL):
@@ -122,8 +111,7 @@ def forked(work: Callable[[Callable[[], None]], None], *, at_step: int | None, a
     return code != 0
 
 
-def _arm(signal_ready: int, at_step: int | None) -> None:
-    os.write(signal_ready, b"x")
+def _arm(at_step: int | None) -> None:
     if at_step is None:
         return
     seen = 0
@@ -154,74 +142,46 @@ def state_of(folder: Path) -> tuple[State, int]:
 def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:
     """Return the state after an attempt that is not killed, or killed before it recorded its end, and a drain."""
     if ended:
-        forked(lambda armed: run_try(folder, armed), at_step=None, after=None)
+        forked(lambda armed: run_try(folder, armed))
     else:
-        forked(lambda armed: run_try(folder, armed), at_step=1, after=None)
-        forked(lambda armed: drain(folder, armed), at_step=None, after=None)
+        forked(lambda armed: run_try(folder, armed), at_step=1)
+        forked(lambda armed: drain(folder, armed))
     state, count = state_of(folder)
     if not count:
         raise RuntimeError("an undisturbed try delivered nothing")
     return state, count
 
 
-def undisturbed_seconds(folder: Path) -> float:
-    """Return the shortest time from the first moment of a kill to the end, so that most kills hit an attempt."""
-
-    def measure(folder: Path) -> float:
-        started = [0.0]
-        run_try(folder, lambda: started.append(time.monotonic()))
-        return time.monotonic() - started[-1]
-
-    return min(measure(folder / str(number)) for number in range(5))
-
-
 class Runner:
     """Killer of one attempt after the other, each in a folder of its own."""
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._random = random.Random(seed)
         self.kills = Kills()
         self._expected = {ended: undisturbed(root / f"undisturbed-{ended}", ended=ended) for ended in (False, True)}
-        self._longest = undisturbed_seconds(root / "measured")
 
     def at_steps(self, stride: int) -> None:
         """Kill before each ``stride``-th step in turn, until an attempt reaches its end; then the drain likewise."""
         step = 1
-        while self._try("finish", at_step=step):
+        while self._try(step):
             step += stride
         step = 1
-        while self._try("finish", at_step=2 + step % 40, drain_at_step=step):
+        while self._try(2 + step % 40, drain_at_step=step):
             step += stride
 
-    def at_random(self, count: int) -> None:
-        """Kill at random moments; in every other attempt, kill the drain, too."""
-        for number in range(count):
-            after = self._random.uniform(0, self._longest)
-            drain_after = self._random.uniform(0, self._longest) if number % 2 else None
-            self._try("random", after=after, drain_after=drain_after)
-
-    def _try(
-        self,
-        kind: str,
-        *,
-        at_step: int | None = None,
-        after: float | None = None,
-        drain_at_step: int | None = None,
-        drain_after: float | None = None,
-    ) -> bool:
+    def _try(self, at_step: int, drain_at_step: int | None = None) -> bool:
         """Return whether the last kill hit its process."""
         kills = self.kills
         kills.tries += 1
         folder = self._root / f"{kills.tries:05d}"
-        killed = forked(lambda armed: run_try(folder, armed), at_step=at_step, after=after)
-        kills.killed[kind if killed else f"{kind}, too late"] += 1
+        killed = forked(lambda armed: run_try(folder, armed), at_step=at_step)
+        kills.killed["finish" if killed else "finish, too late"] += 1
         unfinished = [one for one in outbox_at(folder / "outbox").entries() if one.manifest.state == "unfinished"]
         ended = all(UnfinishedAttempt.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
-        if drain_at_step is not None or drain_after is not None:
-            killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step, after=drain_after)
+        if drain_at_step is not None:
+            killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step)
             kills.killed["drain" if killed else "drain, too late"] += 1
-        forked(lambda armed: drain(folder, armed), at_step=None, after=None)
+        forked(lambda armed: drain(folder, armed))
         self._look(folder, ended=ended)
         return killed
 
@@ -238,14 +198,7 @@ class Runner:
         self.kills.repeated += arrived - count
 
 
-def main(root: Path, stride: int, random_kills: int, seed: int) -> Kills:
-    """Kill, and return the outcome."""
-    runner = Runner(root, seed)
-    runner.at_steps(stride)
-    runner.at_random(random_kills)
-    return runner.kills
-
-
 if __name__ == "__main__":
-    folder, *numbers = sys.argv[1:]
-    print(json.dumps(main(Path(folder), *map(int, numbers)).to_obj()))  # noqa: T201 (its result)
+    runner = Runner(Path(sys.argv[1]))
+    runner.at_steps(int(sys.argv[2]))
+    print(json.dumps(runner.kills.to_obj()))  # noqa: T201 (its result)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import AttemptRow, Attempts, Frame, Graph, render_page
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
-from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage
+from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage, shown
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 STEERING = {"\u202e", "\x00", "\x1b", "\ud800"}
@@ -196,3 +200,36 @@ def test_only_long_names_wrap_and_only_behind_their_joints(name: str, html: str)
 @pytest.mark.parametrize(("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more")])
 def test_many_names_are_folded(most: int, said: str) -> None:
     assert _first_of(["a", "b", "c"], most) == said
+
+
+# -- each view of the same DAG run, as a whole, checked against sales_of_a_day by hand
+
+
+PICTURES = Path(__file__).parents[1] / "data" / "pictures"
+
+
+def words(proposals: list[Proposal]) -> str:
+    """Return the words of the page, a section a line."""
+    text = Reader(visualization.render_page(visualization.Graph.of(proposals))).text
+    for heading in ("Runs times", "Lineage Choose", "Tables and"):
+        text = text.replace(f" {heading}", f"\n{heading}")
+    return f"{text}\n"
+
+
+VIEWS: dict[str, Callable[[list[Proposal]], str]] = {
+    "terminal.txt": lambda proposals: shown(proposals, 130),
+    "narrow.txt": lambda proposals: shown(proposals, 66),
+    "page.txt": words,
+    "lineage.mmd": lambda proposals: visualization.render_mermaid(
+        visualization.Network.of(visualization.Graph.of(proposals))
+    ),
+    "lineage.json": lambda proposals: (
+        json.dumps(visualization.render_json(visualization.Graph.of(proposals)), indent=2) + "\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_a_dag_run(daily_sales: list[Proposal], name: str) -> None:
+    lines = [line.rstrip() for line in VIEWS[name](daily_sales).splitlines()]
+    assert lines == (PICTURES / name).read_text(encoding="utf-8").splitlines()
