@@ -493,8 +493,14 @@ class _Field(Struct, rename="camel"):
     native_data_type: str | None = None
 
 
+class _ColumnEdge(Struct, rename="camel"):
+    upstreams: list[str] | None = None
+    downstreams: list[str] | None = None
+    transform_operation: str | None = None
+
+
 class _Aspect(Struct, rename="camel"):
-    """An aspect whose latest version wins; each has some of these fields."""
+    """An aspect; each has some of these fields."""
 
     name: str | None = None
     created: _Created | None = None
@@ -509,15 +515,6 @@ class _Aspect(Struct, rename="camel"):
     output_edges: list[_Edge] | None = None
     instance: str | None = None
     fields: list[_Field] | None = None
-
-
-class _ColumnEdge(Struct, rename="camel"):
-    upstreams: list[str] | None = None
-    downstreams: list[str] | None = None
-    transform_operation: str | None = None
-
-
-class _JobEdges(Struct, rename="camel"):
     input_datasets: list[str] | None = None
     output_datasets: list[str] | None = None
     input_datajobs: list[str] | None = None
@@ -654,7 +651,7 @@ class _Edges(Struct):
     @classmethod
     def of_aspect(cls, value: Any) -> _Edges:
         """Return the edges of a whole ``dataJobInputOutput`` aspect."""
-        aspect = msgspec.convert(value, _JobEdges)
+        aspect = msgspec.convert(value, _Aspect)
         edges = cls(
             inputs=_properties_by_urn(aspect.input_dataset_edges, aspect.input_datasets),
             outputs=_properties_by_urn(aspect.output_dataset_edges, aspect.output_datasets),
