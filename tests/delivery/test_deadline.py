@@ -44,12 +44,6 @@ def assert_released(release: threading.Event) -> None:
     assert release.wait(HANGS)
 
 
-def test_no_call_begins_after_the_deadline() -> None:
-    calls: list[str] = []
-    assert not Deadline.after(0).run(lambda: calls.append("begun"))
-    assert calls == []
-
-
 @pytest.mark.parametrize("error", [ValueError("bug"), TimeoutError("of a socket"), SystemExit(3)])
 def test_the_error_of_a_call_is_raised(error: BaseException) -> None:
     def fail() -> None:
