@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -98,7 +97,6 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         return cls(line.entity_type, line.entity_urn, line.aspect_name, content, change_type)
 
 
-@lru_cache(maxsize=4096)
 def pointer_part(text: str) -> str:
     """Escape a part of the path in a patch operation, which is a JSON pointer (RFC 6901)."""
     return text.replace("~", "~0").replace("/", "~1")

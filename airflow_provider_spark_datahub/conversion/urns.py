@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from string import ascii_letters, digits
 from urllib.parse import quote
 
@@ -36,7 +35,6 @@ ACTOR = "urn:li:corpuser:datahub"
 """The author that DataHub's own converters name."""
 
 
-@lru_cache(maxsize=4096)
 def encode(part: str) -> str:
     """Percent-encode the reserved characters in a free-text part of a URN."""
     return part.translate(_ENCODE)
@@ -63,27 +61,16 @@ def schema_field_urn(dataset: str, field_path: str) -> str:
     return f"urn:li:schemaField:({dataset},{encode(field_path)})"
 
 
-@lru_cache(maxsize=1024)
-def _flow_urn(orchestrator: str, flow_id: str, cluster: str) -> str:
-    """Return ``urn:li:dataFlow:(<orchestrator>,<flow id>,<cluster>)``; shorten the longest parts if it is too long."""
-    parts = [encode(part) for part in (orchestrator, flow_id, cluster)]
-    while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
-        longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
-        parts[longest] = _shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
-    return f"urn:li:dataFlow:({','.join(parts)})"
-
-
-@lru_cache(maxsize=1024)
 def datajob_urn(flow_urn: str, job_id: str) -> str:
     """Return ``urn:li:dataJob:(<flow URN>,<job id>)``; shorten the id if it is too long."""
     room = MAX_URN_BYTES - _encoded_bytes(f"urn:li:dataJob:({flow_urn},)")
     return f"urn:li:dataJob:({flow_urn},{_shortened(encode(job_id), room)})"
 
 
-@lru_cache(maxsize=1024)
 def dpi_urn(instance_id: str) -> str:
     """Return ``urn:li:dataProcessInstance:<id>``; shorten the id if it is too long."""
-    return _short_urn("urn:li:dataProcessInstance:", instance_id)
+    prefix = "urn:li:dataProcessInstance:"
+    return prefix + _shortened(encode(instance_id), MAX_URN_BYTES - _encoded_bytes(prefix))
 
 
 def tag_urn(tag: str) -> str:
@@ -110,7 +97,6 @@ def guid(key: Mapping[str, str]) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-@lru_cache(maxsize=4096)
 def is_too_long(urn: str) -> bool:
     """Return whether GMS would drop proposals about this entity because of its URN's length."""
     # A URL-encoded character takes at most twelve bytes: most URNs are short enough for any encoding.
@@ -122,10 +108,6 @@ def _encoded_bytes(text: str) -> int:
     # Java's URLEncoder writes half of a surrogate pair, which JSON can carry, as a question mark.
     encoded = text.encode(errors="replace")
     return len(encoded) + 2 * len(encoded.translate(None, _NOT_ESCAPED))
-
-
-def _short_urn(prefix: str, name: str) -> str:
-    return prefix + _shortened(encode(name), MAX_URN_BYTES - _encoded_bytes(prefix))
 
 
 def _shortened(part: str, room: int) -> str:
@@ -163,8 +145,12 @@ class FlowIdentity:
     urn: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build the URN once, because half of a flow's aspects contain it."""
-        object.__setattr__(self, "urn", _flow_urn(self.orchestrator, self.flow_id, self.cluster))
+        """Build the URN once, because half of a flow's aspects contain it; shorten its longest parts if necessary."""
+        parts = [encode(part) for part in (self.orchestrator, self.flow_id, self.cluster)]
+        while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
+            longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
+            parts[longest] = _shortened(parts[longest], _encoded_bytes(parts[longest]) * 3 // 4)
+        object.__setattr__(self, "urn", f"urn:li:dataFlow:({','.join(parts)})")
 
     @staticmethod
     def of(event: RunEvent, settings: LineageSettings, app_name: str) -> FlowIdentity:
@@ -173,21 +159,13 @@ class FlowIdentity:
         :param app_name: the application's own name, from any of its events; empty if none has it.
         :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
         """
-        job, engine = event.job, event.names.engine
-        flow = _flow(settings, app_name or job.name.partition(".")[0], job.namespace, engine, event.producer)
-        if flow is None:
+        job = event.job
+        flow_id = settings.flow_id(app_name or job.name.partition(".")[0])
+        if not flow_id:
             raise EventError(f"job.name {job.name!r} starts with a dot: no flow can be named after it")
-        return flow
-
-
-@lru_cache(maxsize=1024)
-def _flow(settings: LineageSettings, name: str, namespace: str, engine: str, producer: str) -> FlowIdentity | None:
-    flow_id = settings.flow_id(name)
-    if not flow_id:
-        return None
-    cluster = settings.platform_instance or namespace or DEFAULT_CLUSTER
-    orchestrator = settings.orchestrator or engine.strip() or _orchestrator(producer)
-    return FlowIdentity(_shortened(orchestrator, _MAX_PLATFORM_BYTES), flow_id, cluster)
+        cluster = settings.platform_instance or job.namespace or DEFAULT_CLUSTER
+        orchestrator = settings.orchestrator or event.names.engine.strip() or _orchestrator(event.producer)
+        return FlowIdentity(_shortened(orchestrator, _MAX_PLATFORM_BYTES), flow_id, cluster)
 
 
 def _orchestrator(producer: str) -> str:

@@ -255,26 +255,16 @@ def _schema_field(path: str, field: JsonObject) -> dict[str, Any]:
     return {
         "fieldPath": path,
         "nullable": False,
-        "type": _type(native, _type_body(field)) if "fields" in field else _plain_type(native),
+        "type": {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(native), _UNKNOWN)[0]}": _type_body(field)}},
         "nativeDataType": native,
         "recursive": False,
         "isPartOfKey": False,
     }
 
 
-def _type(native: str, body: dict[str, Any]) -> dict[str, Any]:
-    return {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(native), _UNKNOWN)[0]}": body}}
-
-
-@lru_cache(maxsize=1024)
-def _plain_type(native: str) -> dict[str, Any]:
-    """Share one object between all columns of a type: a wide table has hundreds of columns of a few types."""
-    return _type(native, {})
-
-
 def _type_body(field: JsonObject) -> dict[str, Any]:
     base = _base_type(_native(field))
-    content = _content(field) if base in ("array", "map") else None
+    content = _content(field) if "fields" in field and base in ("array", "map") else None
     if content is None:
         return {}
     name = as_text(content.get("type")) or "null"
@@ -315,7 +305,6 @@ class DatasetMetadata:
     field_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
-    @lru_cache(maxsize=4)
     def facets(settings: LineageSettings) -> tuple[str, ...]:
         """Return the names of the dataset facets that the settings ask for."""
         facets = zip(DETAILS, (_DOCUMENTATION, _OWNERSHIP, _TAGS), strict=True)

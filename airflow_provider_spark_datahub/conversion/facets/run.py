@@ -213,18 +213,12 @@ NO_DETAILS = RunDetails()
 
 def _details(facets: Facets) -> RunDetails | None:
     details: RunDetails | None = None
-    for name in _READERS:
+    for name, read in _READERS.items():
         if name in facets.facets:
-            details = RunDetails.updated(details, _of_facet(name, facets.text(name)))
+            details = RunDetails.updated(details, read(facets[name]))
     if details is not None and details.run_type is None and "nominalTime" in facets:
         return replace(details, run_type="BATCH_SCHEDULED")
     return details
-
-
-@lru_cache(maxsize=256)
-def _of_facet(name: str, text: bytes) -> RunDetails:
-    """Read a facet once: the queries of an application repeat it byte by byte."""
-    return _READERS[name](as_object(text))
 
 
 def _nominal_time(facet: JsonObject) -> RunDetails:
