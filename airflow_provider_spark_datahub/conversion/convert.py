@@ -13,7 +13,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
-from airflow_provider_spark_datahub.conversion.diagnostics import MAX_LISTED, UNCOUNTED, Diagnostics
+from airflow_provider_spark_datahub.conversion.diagnostics import UNCOUNTED, Diagnostics
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, EventReader, RunEvent
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
@@ -265,10 +265,9 @@ class Converter:
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
-            self.conversion.events += spark_log.add_application(logged, self._fold, self._settings)
-            known = self.conversion.diagnostics.unnamed_sources
-            listed = dict.fromkeys((*known, *spark_log.unnamed_sources(logged)))
-            self.conversion.diagnostics.unnamed_sources = tuple(listed)[:MAX_LISTED]
+            count, unnamed = spark_log.add_application(logged, self._fold, self._settings)
+            self.conversion.events += count
+            self.conversion.diagnostics.merge(Diagnostics(unnamed_sources=tuple(unnamed)))
 
     def _finished(
         self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
 from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, RDD_JOB
+from airflow_provider_spark_datahub.conversion.events import APPLICATION
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge, streaming
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
@@ -161,12 +161,6 @@ def write_of(location: str) -> str:
     )
 
 
-def listings(many: int) -> Callable[[], object]:
-    batch = [run(0, inputs=[path(f"a{index}/f") for index in range(many)])]
-    rest = [run(1 + index, job_type=RDD_JOB, inputs=[path(f"b{index}")]) for index in range(many)]
-    return lambda: streaming._attribute_listings([*batch, *rest], {})
-
-
 def schema(columns: Sequence[str]) -> bytes:
     return json.dumps({"fields": [{"name": column} for column in columns]}).encode()
 
@@ -212,8 +206,7 @@ def sources_of_edges(many: int) -> Callable[[], object]:
 
 
 CASES = [
-    *(refused, replaced, spread, micro_batches, renamed, models, silent_queries),
-    *(lost, listings),
+    *(refused, replaced, spread, micro_batches, renamed, models, silent_queries, lost),
     *(several_tables_of_one_insert, relations_of_databases, sources_of_edges, lost_edges),
 ]
 

@@ -288,13 +288,6 @@ def test_an_ambiguous_time_assigns_no_query() -> None:
     assert list(query.lineage.inputs) == file_urns("/lake/in")
 
 
-def test_file_listings_of_a_query_are_not_inputs_of_the_application() -> None:
-    listing = builders.query("START", run_id=builders.OTHER_QUERY, job_type="RDD_JOB", inputs=[builders.file("/lake")])
-    application, query = jobs_of(ONE_QUERY, builders.whole_application(listing))
-    assert list(application.lineage.inputs) == []
-    assert list(query.lineage.inputs) == file_urns("/lake/in")
-
-
 def test_a_path_without_scheme_is_on_the_default_file_system() -> None:
     progress = query_progressed(sink="FileSink[/lake/paid]")
     assert list(query_job([environment("file:///"), app_started(), progress]).lineage.outputs) == file_urns(

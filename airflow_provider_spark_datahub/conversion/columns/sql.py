@@ -342,11 +342,11 @@ class DatabaseTables:
 
     def __init__(self, datasets: Iterable[DatasetId]) -> None:
         self._tables: dict[str, dict[DatasetId, str]] = {}
-        self.scheme = ""
-        """Scheme of one of the databases' namespaces, such as ``postgres``; empty if there are none."""
+        # That of one of the databases' namespaces, such as ``postgres``; empty if there are none.
+        self._scheme = ""
         for table in datasets:
             if "://" in table.namespace and "/" not in table.name:
-                self.scheme = self.scheme or table.namespace.partition("://")[0]
+                self._scheme = self._scheme or table.namespace.partition("://")[0]
                 name = f".{table.name.replace(chr(34), '').lower()}"
                 for ending in self._endings(name):
                     self._tables.setdefault(ending, {})[table] = name
@@ -370,54 +370,58 @@ class DatabaseTables:
         tables = self.named(name)
         return next(iter(tables)) if len(tables) == 1 else None
 
+    def columns_of_query(self, relation: str, wanted: Collection[str], allowance: Allowance) -> _Sources:
+        """Return the source columns of each column of a query that a database runs for Spark.
 
-def columns_of_query(relation: str, wanted: Collection[str], read: DatabaseTables, allowance: Allowance) -> _Sources:
-    """Return the source columns of each column of a query that a database runs for Spark.
+        Events do not show the tables' own columns, so a column counts only if it can belong to one table alone.
 
-    Events do not show the tables' own columns, so a column counts only if it can belong to one table alone.
+        :param relation: the value of ``dbtable``: a table, or a query in brackets that is followed by a name.
+        :param wanted: columns that Spark reads from the query.
+        :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
+        """
+        if not relation.startswith("("):
+            table = self.find(relation)
+            if table is None:
+                raise StatementError(f"no dataset of the job matches {relation}")
+            return {column: (ColumnId(table, column),) for column in wanted}
+        with self._parsed(relation, allowance) as parsed:
+            from sqlglot import exp
 
-    :param relation: the value of ``dbtable``: a table, or a query in brackets that is followed by a name.
-    :param wanted: columns that Spark reads from the query.
-    :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
-    """
-    if not relation.startswith("("):
-        table = read.find(relation)
-        if table is None:
-            raise StatementError(f"no dataset of the job matches {relation}")
-        return {column: (ColumnId(table, column),) for column in wanted}
-    dialect = _DATABASES.get(read.scheme, read.scheme)
-    with _parser(relation, allowance) as parse_one:
-        from sqlglot import exp
+            subquery = parsed.find(exp.Subquery)
+            query = subquery.this if subquery is not None else None
+            if not isinstance(query, exp.Query):
+                raise StatementError("it is not a query")
+            named = {column.name for column in query.find_all(exp.Column)}
+            columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
 
-        subquery = parse_one(f"SELECT * FROM {relation}", dialect=dialect).find(exp.Subquery)
-        query = subquery.this if subquery is not None else None
-        if not isinstance(query, exp.Query):
-            raise StatementError("it is not a query")
-        named = {column.name for column in query.find_all(exp.Column)}
-        columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
+            def resolve(name: str) -> Table | None:
+                table = self.find(name)
+                return Table(table, columns) if table is not None else None
 
-        def resolve(name: str) -> Table | None:
-            table = read.find(name)
-            return Table(table, columns) if table is not None else None
+            sources = _sources(query, _with_plain_names(query, resolve), self._dialect)
+            return {column: sources[column.lower()] for column in wanted if column.lower() in sources}
 
-        sources = _sources(query, _with_plain_names(query, resolve), dialect)
-        return {column: sources[column.lower()] for column in wanted if column.lower() in sources}
+    def tables_of_query(self, relation: str, allowance: Allowance) -> tuple[set[str], list[str]]:
+        """Return the parts that a query names by WITH, in lower case, and the tables that it reads.
 
+        :param relation: a query in brackets that is followed by a name.
+        :raises StatementError: if it cannot be parsed, or sqlglot is not installed.
+        """
+        with self._parsed(relation, allowance) as query:
+            from sqlglot import exp
 
-def tables_of_query(relation: str, scheme: str, allowance: Allowance) -> tuple[set[str], list[str]]:
-    """Return the parts that a query names by WITH, in lower case, and the tables that it reads.
+            parts = {part.alias.lower() for part in query.find_all(exp.CTE)}
+            tables = {".".join(one.name for one in table.parts): None for table in query.find_all(exp.Table)}
+            return parts, [table for table in tables if table.lower() not in parts]
 
-    :param relation: a query in brackets that is followed by a name.
-    :param scheme: of the database's namespace.
-    :raises StatementError: if it cannot be parsed, or sqlglot is not installed.
-    """
-    with _parser(relation, allowance) as parse_one:
-        from sqlglot import exp
+    @property
+    def _dialect(self) -> str:
+        return _DATABASES.get(self._scheme, self._scheme)
 
-        query = parse_one(f"SELECT * FROM {relation}", dialect=_DATABASES.get(scheme, scheme))
-        parts = {part.alias.lower() for part in query.find_all(exp.CTE)}
-        tables = {".".join(one.name for one in table.parts): None for table in query.find_all(exp.Table)}
-        return parts, [table for table in tables if table.lower() not in parts]
+    @contextmanager
+    def _parsed(self, relation: str, allowance: Allowance) -> Iterator[Any]:
+        with _parser(relation, allowance) as parse_one:
+            yield parse_one(f"SELECT * FROM {relation}", dialect=self._dialect)
 
 
 # The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.

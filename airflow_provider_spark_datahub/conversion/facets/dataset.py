@@ -100,6 +100,16 @@ class DatasetFacets(NamedTuple):
         return DatasetFacets(kept, lifecycle, name if all(name) else None, layer)
 
     @staticmethod
+    def partitions(output_facets: Facets) -> tuple[str, ...]:
+        """Return the written partitions, sorted: the producer's names of them, or ``year=2026/month=1``."""
+        subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]
+        condition = as_object(subset.get("outputCondition"))
+        if condition.get("type") != "partition":
+            return ()
+        names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))
+        return tuple(sorted({name for name in names if name}))
+
+    @staticmethod
     def without_change_columns(schema: bytes) -> bytes:
         """Return the ``schema`` facet, a compressed text, without the columns of changes."""
         return compressed(_without(decompressed(schema), CHANGE_COLUMNS))
@@ -413,16 +423,6 @@ NOT_COUNTED = OutputStatistics()
 def _count(facet: JsonObject, key: str) -> int | None:
     value = facet.get(key)
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
-
-
-def read_partitions(output_facets: Facets) -> tuple[str, ...]:
-    """Return the written partitions, sorted: the producer's names of them, or ``year=2026/month=1``."""
-    subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]
-    condition = as_object(subset.get("outputCondition"))
-    if condition.get("type") != "partition":
-        return ()
-    names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))
-    return tuple(sorted({name for name in names if name}))
 
 
 def _partition_name(partition: JsonObject) -> str:

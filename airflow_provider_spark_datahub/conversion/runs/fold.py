@@ -36,7 +36,6 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     DatasetMetadata,
     OutputStatistics,
     field_names,
-    read_partitions,
 )
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails
 from airflow_provider_spark_datahub.conversion.interruption import in_time
@@ -495,7 +494,7 @@ class Fold:
             run.worked = run.worked or "outputStatistics" in written.facets
             columns = self._read_columns(dataset, event.job.facets, run.sql) if self._read_columns else None
             state.columns = columns or state.columns
-            state.partitions = written.once(read_partitions) or state.partitions
+            state.partitions = written.once(DatasetFacets.partitions) or state.partitions
             statistics = written.once(OutputStatistics.read)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics
             # The other events name the version before the write.

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .log import LoggedApplication, SparkLog
     from .merge import merge_logs
-    from .plan_runs import add_application, unnamed_sources
+    from .plan_runs import add_application
     from .streaming import coalesce_with_queries
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

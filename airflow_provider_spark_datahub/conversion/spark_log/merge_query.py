@@ -18,8 +18,6 @@ from airflow_provider_spark_datahub.conversion.columns.sql import (
     Allowance,
     DatabaseTables,
     StatementError,
-    columns_of_query,
-    tables_of_query,
 )
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.events import DatasetId
@@ -68,10 +66,10 @@ class QueryMerge:
 
         OpenLineage takes a part that is named by the option ``prepareQuery`` for a table.
         """
-        scheme = DatabaseTables(run.inputs).scheme
+        databases = DatabaseTables(run.inputs)
         for relation in relations:
             with suppress(StatementError):
-                parts, tables = tables_of_query(relation, scheme, self._allowance)
+                parts, tables = databases.tables_of_query(relation, self._allowance)
                 run = _without_parts(run, parts, tables)
         return run
 
@@ -223,7 +221,7 @@ class QueryMerge:
         for relation, names in wanted.items():
             columns[relation] = {}
             with suppress(StatementError):
-                columns[relation] = columns_of_query(relation, names, tables, self._allowance)
+                columns[relation] = tables.columns_of_query(relation, names, self._allowance)
         return columns
 
 

@@ -63,17 +63,8 @@ _PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<col
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 WrittenColumns = dict[str, Sources]
 """The columns that are written to a dataset, and those that are read for each of them."""
-_ALL = "*"
+ALL_COLUMNS = "*"
 """Stands for each column of a table that is cloned."""
-
-
-def with_cloned(written: WrittenColumns, columns_of: Callable[[PlanDataset], Iterable[str]]) -> WrittenColumns:
-    """Return written columns with those of a cloned table, as far as its columns are known."""
-    return {
-        name: {ColumnSource(source.dataset, name): derivation}
-        for source, derivation in written.get(_ALL, {}).items()
-        for name in columns_of(source.dataset)
-    } or {column: sources for column, sources in written.items() if column != _ALL}
 
 
 class ExecutionColumns(NamedTuple):
@@ -450,7 +441,7 @@ class _Sinks:
         self._cloned: WrittenColumns = {}
         if any(CLONE in plan for plan in plans):
             sources = PlanDatasets.of(plans).sources
-            self._cloned = {_ALL: {ColumnSource(source, _ALL): Derivation.IDENTITY for source in sources}}
+            self._cloned = {ALL_COLUMNS: {ColumnSource(source, ALL_COLUMNS): Derivation.IDENTITY for source in sources}}
         self.resolved: dict[PlanDataset, frozenset[str]] = {}
         self._unclear: dict[PlanDataset, set[str]] = {}
         self._executed: dict[PlanDataset, WrittenColumns] = {}

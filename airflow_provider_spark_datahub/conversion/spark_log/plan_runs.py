@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -31,13 +30,13 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.column_graph import Sources
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Sources
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ALL_COLUMNS,
     ExecutionColumns,
     PlanColumns,
     WrittenColumns,
-    with_cloned,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan, PlanDataset, PlanDatasets
@@ -211,8 +210,13 @@ class PlanRuns:
                 (dataset,) = outputs
             own = written.setdefault(dataset or sink, Written(sink, dataset))
             # The plan of a part may show what that of the execution around it does not.
-            cloned = with_cloned(of_sink, partial(self._cloned_columns, dataset))
-            own.columns.update({name: sources for name, sources in cloned.items() if name not in own.resolved})
+            new = {name: sources for name, sources in of_sink.items() if name not in (ALL_COLUMNS, *own.resolved)}
+            new |= {
+                name: {ColumnSource(source.dataset, name): derivation}
+                for source, derivation in of_sink.get(ALL_COLUMNS, {}).items()
+                for name in self._cloned_columns(dataset, source.dataset)
+            }
+            own.columns.update(new)
             own.resolved.update(columns.resolved.get(sink, ()))
             own.is_complete |= sink in columns.complete
         return written.values()
@@ -419,17 +423,17 @@ class _Events:
         return str(uuid5(NAMESPACE_URL, f"spark:{application.id}:{application.start_ms}:{part}"))
 
 
-def add_application(application: LoggedApplication, fold: Fold, settings: LineageSettings) -> int:
-    """Add an application without events to a fold, and return the number of its runs."""
-    return PlanRuns(application, PlanNames(application), fold, settings).add_application()
+def add_application(application: LoggedApplication, fold: Fold, settings: LineageSettings) -> tuple[int, list[str]]:
+    """Add an application without events to a fold; return the number of its runs, and sources without a dataset."""
+    names = PlanNames(application)
+    return PlanRuns(application, names, fold, settings).add_application(), _unnamed_sources(application, names)
 
 
-def unnamed_sources(application: LoggedApplication) -> list[str]:
+def _unnamed_sources(application: LoggedApplication, names: PlanNames) -> list[str]:
     """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
 
     These are tables of catalogues without a known location, tables behind JDBC, and other kinds of scans.
     """
-    names = PlanNames(application)
     sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
     for parts in application.root_executions(with_micro_batches=False):
         unnamed = (dataset for dataset in PlanDatasets.of(part.plan for part in parts).all if names.of(dataset) is None)

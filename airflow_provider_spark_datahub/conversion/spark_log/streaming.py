@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -23,7 +22,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer, folders_around
 from airflow_provider_spark_datahub.conversion.diagnostics import Diagnostics
-from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId, dataset_id
+from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id
 from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
@@ -73,16 +72,12 @@ _RATES = ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
 
 @dataclass(slots=True)
 class _Query:
-    """A run of a query, with the OpenLineage runs of its micro-batches.
-
-    :param listings: runs that only list or sample the query's sources. They count as reads of no job.
-    """
+    """A run of a query, with the OpenLineage runs of its micro-batches."""
 
     streaming: StreamingQuery
     logged: LoggedApplication
     application: Application | None
     runs: list[RunState] = field(default_factory=list)
-    listings: list[RunState] = field(default_factory=list)
 
     @property
     def is_settled(self) -> bool:
@@ -123,7 +118,7 @@ def coalesce_with_queries(
         for query in queries
         if ending.final or query.is_settled
     ]
-    taken = {run.run_id for query in queries for run in (*query.runs, *query.listings)}
+    taken = {run.run_id for query in queries for run in query.runs}
     if taken:
         applications = [
             replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
@@ -223,7 +218,6 @@ def _attribute(application: Application, logged: LoggedApplication, queries: Map
     for execution in logged.executions.values():
         for moment in execution.moments:
             by_moment.setdefault(moment, set()).add(execution.query_run_id)
-    rest: list[RunState] = []
     for run in application.runs:
         if run.run_id == application.run_id:
             continue
@@ -231,25 +225,8 @@ def _attribute(application: Application, logged: LoggedApplication, queries: Map
         group = run.job_property("jobGroup").lower()
         candidates = next((by_moment[moment] for moment in run.moments if moment in by_moment), set())
         owner = queries.get(group) or (queries.get(*candidates) if len(candidates) == 1 else None)
-        (owner.runs if owner is not None else rest).append(run)
-    _attribute_listings(rest, queries)
-
-
-def _attribute_listings(rest: Sequence[RunState], queries: Mapping[str, _Query]) -> None:
-    """Attribute RDD jobs that only list or sample a query's sources to the query: they are not reads (Deviation 5)."""
-    of_batch = {dataset for run in rest if run.job_type != RDD_JOB for dataset in (*run.inputs, *run.outputs)}
-    listings = [run for run in rest if run.job_type == RDD_JOB and run.inputs and not run.outputs]
-    around = set(chain.from_iterable(map(folders_around, of_batch)))
-    listings = [run for run in listings if not _all_above(run.inputs, of_batch, around)]
-    for query in queries.values() if listings else ():
-        touched = {dataset for run in query.runs for dataset in (*run.inputs, *run.outputs)}
-        touched.update(*query.datasets)
-        around = set(chain.from_iterable(map(folders_around, touched)))
-        query.listings += [run for run in listings if _all_above(run.inputs, touched, around)]
-
-
-def _all_above(listed: Iterable[DatasetId], touched: set[DatasetId], around: set[DatasetId]) -> bool:
-    return all(dataset in touched or dataset._replace(name=dataset.name.rstrip("/")) in around for dataset in listed)
+        if owner is not None:
+            owner.runs.append(run)
 
 
 # -- a query's job
