@@ -8,7 +8,7 @@ from pathlib import Path
 
 import requests
 
-from tests.servers.process import Server, free_port
+from tests.servers.process import Server, files_of, free_port
 
 # Otherwise gcsfs asks first, over gRPC, which the server has not, of what kind a bucket is, and waits for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -33,6 +33,25 @@ class Gcs(Server):
         """Return the Airflow connection that reaches it."""
         extra = {"gcs.endpoint": self.url, "project": "lineage", "is_anonymous": True}
         return {"conn_type": "google_cloud_platform", "extra": extra, **changes}
+
+    def spark_properties(self) -> dict[str, str]:
+        """Return what lets Spark write to it with Google's connector."""
+        jar = str(files_of("gcs") / "gcs-connector-3.1.9-shaded.jar")
+        options = {
+            "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+            "storage.root.url": self.url,
+            "auth.type": "UNAUTHENTICATED",
+            "operation.move.enable": "false",  # the server cannot move objects
+            # Google's connector cannot read the units of the defaults that Hadoop 3.5 has for its own.
+            "block.size": "67108864",
+            "rewrite.max.chunk.size": "536870912",
+            "outputstream.buffer.size": "8388608",
+            "inputstream.inplace.seek.limit": "8388608",
+            "inputstream.min.range.request.size": "2097152",
+        }
+        connector = {f"spark.hadoop.fs.gs.{name}": value for name, value in options.items()}
+        # The event log is opened before the job's jars are loaded.
+        return {"spark.driver.extraClassPath": jar, **connector}
 
     def _answering(self) -> bool:
         try:
