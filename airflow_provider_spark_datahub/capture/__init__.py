@@ -40,12 +40,7 @@ if TYPE_CHECKING:
         unused_path,
     )
     from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, JarChoice, SparkSubmit
-    from .spark_installation import (
-        ScalaVersion,
-        SparkInstallation,
-        banner_versions,
-        base_properties,
-    )
+    from .spark_installation import ScalaVersion, SparkInstallation, banner_versions, base_properties
     from .spark_submit import (
         DriverOutput,
         InjectionError,

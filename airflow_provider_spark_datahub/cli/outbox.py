@@ -15,6 +15,7 @@ import typer
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.delivery.outbox import (
+    DrainLimits,
     Entry,
     EntryFilter,
     Folder,
@@ -24,12 +25,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess, described
 from airflow_provider_spark_datahub.foundation.text import counted, printable
-from airflow_provider_spark_datahub.task import (
-    OptionError,
-    gc_paused,
-    may_run,
-    unawaited_events,
-)
+from airflow_provider_spark_datahub.task import OptionError, drain, gc_paused, may_run, unawaited_events
 
 _Summary = dict[str, Any]
 OutboxOption = Annotated[
@@ -123,9 +119,6 @@ def emit(
     Exit status: 0, even if attempts run; 1 if anything else is left or was rejected, or the outbox cannot be read; 2
     for wrong options.
     """
-    from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
-    from airflow_provider_spark_datahub.task import drain
-
     wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds)
     hours = console.parse_hours("--over-after", over_after)
     with opened_outbox(outbox) as opened, _progress("Delivering", len(opened.names())) as step:

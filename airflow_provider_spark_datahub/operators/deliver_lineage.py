@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from airflow_provider_spark_datahub import hooks, task
+from airflow_provider_spark_datahub.delivery import outbox as outboxes
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -56,17 +57,15 @@ class DeliverLineageOperator(BaseOperator):
         :raises OutboxError: if the outbox cannot be opened.
         :raises AirflowException: if entries stay, see ``fail_when_waiting``.
         """
-        from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryFilter
-
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
         outbox = hooks.configured_outbox(self.outbox_location)
         seconds, services = None if self.max_seconds is None else float(self.max_seconds), hooks.AirflowServices()
         drained = task.drain(
             outbox,
             hooks.airflow_connections(partial(hooks.final_result, services, context.get("ti"))),
-            DrainLimits(seconds, self.entry_seconds),
+            outboxes.DrainLimits(seconds, self.entry_seconds),
             connection=self.datahub_conn_id,
-            wanted=EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
+            wanted=outboxes.EntryFilter(dag_ids=tuple(filter(None, dag_ids))) or None,
         ).run()
         services.ask("metrics", partial(hooks.gauge_outbox, outbox), None)
         self.log.info("%s", drained.sentence)

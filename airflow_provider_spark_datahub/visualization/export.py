@@ -15,12 +15,7 @@ from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
-from airflow_provider_spark_datahub.visualization.network import (
-    COLUMN_HEIGHT,
-    DATASET_HEIGHT,
-    Network,
-    NetworkColumn,
-)
+from airflow_provider_spark_datahub.visualization.network import COLUMN_HEIGHT, DATASET_HEIGHT, Network, NetworkColumn
 
 _MARGIN = 20
 _ASIDE = 6.0

@@ -21,12 +21,7 @@ from markupsafe import Markup, escape
 from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, RunKind, RunNode, TreeItem
 from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
-from airflow_provider_spark_datahub.visualization.network import (
-    Box,
-    ColumnSource,
-    Network,
-    NetworkColumn,
-)
+from airflow_provider_spark_datahub.visualization.network import Box, ColumnSource, Network, NetworkColumn
 
 _SHORT = 24
 _JOINT = re.compile(r"[./_,]+(?=.)")
