@@ -192,7 +192,7 @@ dev: $(PACKAGE_READY)
 spark: $(SPARK_READY) $(OPENLINEAGE_JAR)
 
 .PHONY: servers
-servers: $(SERVERS)/kafka/.ready $(SERVERS)/schema-registry/.ready $(SERVERS)/s3/.ready $(SERVERS)/gcs/.ready $(SERVERS)/pegasus/.ready ## Kafka, a schema registry, an S3 server, Spark's client of GCS and Pegasus, for tests
+servers: $(foreach server,kafka schema-registry s3 s3a gcs pegasus,$(SERVERS)/$(server)/.ready) ## Kafka, a schema registry, an S3 server, Spark's clients of S3 and GCS, and Pegasus, for tests
 
 .PHONY: preflight
 preflight:
