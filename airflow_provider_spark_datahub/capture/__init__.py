@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .event_log import ATTEMPT_PROPERTY, EventLog, LogFollower, LogObjects, LogPlace
     from .event_objects import EventObjects, ObjectStore, OpenStore
     from .injection import (
+        EVENT_LOG_FOLDER,
         WHOLE_PATHS,
         Injection,
         LineageInjection,

@@ -51,6 +51,7 @@ class _DiskFolder:
         return str(self.path)
 
 
+_MARK = ".of-an-attempt"
 _LATEST_ATTEMPTS = 3
 _CLOCKS_MS = 600_000
 _RANGE_BYTES = 8 * 1024 * 1024
@@ -97,6 +98,38 @@ class LogObjects:
     def open(self, name: str) -> IO[Any]:
         """Return an object as a file."""
         return _open_object(self._store(), f"{self._folder}/{name}")
+
+    def make(self) -> None:
+        """Make the folder, without which Spark does not start: Hadoop's connectors need any object in it.
+
+        :raises OSError: if the store refuses.
+        """
+        self._store().write(f"{self._folder}/{_MARK}", [b"The event log of one attempt\n"])
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file of the logs, in bytes, by its name in the store.
+
+        :raises OSError: if the store does not answer.
+        """
+        mark = f"{self._folder}/{_MARK}"
+        return {name: size for name, size in self._store().stored(self._folder).items() if name != mark}
+
+    def last_ms(self) -> int | None:
+        """Return when the last file was closed, in ms since the epoch; ``None`` if there is none.
+
+        :raises OSError: if the store does not answer.
+        """
+        store = self._store()
+        return max((ms for name in self.sizes() if (ms := store.modified_ms(name)) is not None), default=None)
+
+    def remove(self) -> None:
+        """Remove all logs in the folder, and the folder.
+
+        :raises OSError: if the store refuses.
+        """
+        store = self._store()
+        for name in store.stored(self._folder):
+            store.remove(name)
 
     def __str__(self) -> str:
         return self.uri

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -44,6 +44,9 @@ class ObjectStore(Protocol):
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from ``start`` to ``end`` at most."""
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write an object."""
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens if it is gone."""

@@ -44,6 +44,7 @@ _HTTP_PATH = re.compile("/?|/api/[^/]+/lineage")
 
 _S3_SCHEMES = ("s3", "s3a")
 """Schemes of addresses in S3; ``s3a`` is Hadoop's."""
+_STORE_SCHEMES = (*_S3_SCHEMES, "gs")
 
 _LONGEST_ARGUMENT = 120_000
 """Bytes of an argument that is extended; Linux takes 131,072 (MAX_ARG_STRLEN), and Spark's scripts add their own."""
@@ -64,6 +65,8 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
+# A store shows a file when Spark closes it: of a killed driver, the parts before the last remain. 10 MiB is the least.
+_ROLLING = {f"{_EVENT_LOG}rolling.enabled": "true", f"{_EVENT_LOG}rolling.maxFileSize": "10m"}
 # Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the others.
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
@@ -191,11 +194,11 @@ def _check_arguments(users: Submission, injected: Submission) -> None:
 class _EventLogInjection(msgspec.Struct, frozen=True):
     """Result of :func:`inject_event_log`.
 
-    :param folder: folder of the event log; ``None`` if there is none to read here.
-    :param ours: the folder belongs to this attempt: it must exist before the job starts, and may be removed after it
-        was read. Otherwise it is the user's, and holds logs of other applications too.
+    :param folder: folder of the event log on this machine; ``None`` if there is none to read here.
+    :param ours: the log belongs to this attempt: its folder must exist before the job starts, and may be removed after
+        it was read. Otherwise it is the user's, and holds logs of other applications too.
     :param reason: why there is no event log to read; empty if there is one.
-    :param uri: address of the user's log in S3, which is read through a connection to it.
+    :param uri: address of the user's log in an object store, which is read through a connection to it.
     """
 
     submission: Submission
@@ -206,47 +209,57 @@ class _EventLogInjection(msgspec.Struct, frozen=True):
 
 
 def inject_event_log(
-    submission: Submission, folder: Path, *, local_driver: bool, reads_s3: bool = False, compress: bool = False
+    submission: Submission,
+    folder: Path,
+    *,
+    local_driver: bool,
+    store: str | None = None,
+    reads_stores: bool = False,
+    compress: bool = False,
 ) -> _EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
-    A log that the user configured is kept, and read if it is on this machine or in S3; a job that disables the log
-    stays without. The plans of a log that is read name all columns and whole paths, unless the job sets limits.
+    A log that the user configured is kept, and read if it is on this machine or in an object store; a job that disables
+    the log stays without. The plans of a log that is read name all columns and whole paths, unless the job sets limits.
     Injecting twice gives the same as injecting once.
 
     :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
-    :param reads_s3: a connection to the user's log in S3 is known.
+    :param store: address of the attempt's folder in an object store, for a driver elsewhere, which must be able to
+        write there; ``None`` if there is none.
+    :param reads_stores: a connection to the user's log in an object store is known.
     :param compress: compress a log of ours with zstd, whose reader must be here; such a log is not followed.
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
-    if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == folder.as_uri():
-        return _EventLogInjection(_with_whole_plans(submission), folder, ours=True)
+    ours = folder.as_uri() if local_driver else store
+    own_folder = folder if local_driver else None
+    if enabled == "true" and submission.effective(f"{_EVENT_LOG}dir") == ours:
+        return _EventLogInjection(_with_whole_plans(submission), own_folder, ours=True)
     if enabled == "true":
         place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
-        if urlsplit(place).scheme in _S3_SCHEMES and reads_s3:
+        if urlsplit(place).scheme in _STORE_SCHEMES and reads_stores:
             return _EventLogInjection(_with_whole_plans(submission), uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
             users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
         return _EventLogInjection(submission if users is None else _with_whole_plans(submission), users, reason=reason)
-    if enabled or not local_driver:
+    if enabled or ours is None:
         reason = "the driver runs on another machine: no Spark event log is written"
         return _EventLogInjection(
             submission, reason=f"the job sets {_EVENT_LOG}enabled={enabled}" if enabled else reason
         )
     properties = {
         f"{_EVENT_LOG}enabled": "true",
-        f"{_EVENT_LOG}dir": folder.as_uri(),
+        f"{_EVENT_LOG}dir": ours,
         f"{_EVENT_LOG}compress": str(compress).lower(),
         **({f"{_EVENT_LOG}compression.codec": "zstd"} if compress else {}),
-        f"{_EVENT_LOG}rolling.enabled": "false",
+        **(_ROLLING if ours == store else {f"{_EVENT_LOG}rolling.enabled": "false"}),
         f"{_EVENT_LOG}logBlockUpdates.enabled": "false",
         f"{_EVENT_LOG}logStageExecutorMetrics": "false",
         f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
     }
     injected = replace(submission, properties={**submission.properties, **properties})
-    return _EventLogInjection(_with_whole_plans(injected), folder, ours=True)
+    return _EventLogInjection(_with_whole_plans(injected), own_folder, ours=True)
 
 
 def _with_whole_plans(submission: Submission) -> Submission:
@@ -258,8 +271,8 @@ def _with_whole_plans(submission: Submission) -> Submission:
 def _local_folder(place: str) -> tuple[Path | None, str]:
     """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
     parts = urlsplit(place)
-    if parts.scheme in _S3_SCHEMES:
-        remedy = "set the option event_log_conn_id, or events_location to an address in S3"
+    if parts.scheme in _STORE_SCHEMES:
+        remedy = "set the option event_log_conn_id, or events_location to an address in that store"
         return None, f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}"
     if parts.scheme not in ("", "file"):
         return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
@@ -417,6 +430,8 @@ def _overridden_transport(env: Mapping[str, str]) -> str | None:
         return None
 
 
+EVENT_LOG_FOLDER = ".eventlog"
+"""Suffix of the folder of an attempt's own event log."""
 _PART_LENGTH = 60
 _HASH_LENGTH = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -451,7 +466,7 @@ def unused_path(path: Path) -> Path:
 
 def event_log_folder(events_file: Path) -> Path:
     """Return the folder of Spark's own event log, next to the event file; the caller creates it."""
-    return events_file.with_suffix(".eventlog")
+    return events_file.with_suffix(EVENT_LOG_FOLDER)
 
 
 def _slug(text: str) -> str:

@@ -235,6 +235,9 @@ class SparkSubmit:
     :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
     :param unnamed_as: name for an application whose script gives it none.
     :param argument_bytes: size of its arguments beyond the submission, such as the application's.
+    :param store_scheme: scheme of the object store that a driver elsewhere surely writes to, as Spark there spells it:
+        ``s3``, ``s3a`` or ``gs``; ``None`` if that is not known.
+    :param shares_disk: whether driver and worker may have a disk in common.
     :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does not show its Spark.
     """
 
@@ -247,6 +250,8 @@ class SparkSubmit:
     suffixed_name: str | None = None
     unnamed_as: str | None = None
     argument_bytes: int = 0
+    store_scheme: str | None = None
+    shares_disk: bool = True
     banner_seconds: float = 20.0
 
     @cached_property

@@ -290,6 +290,11 @@ class DriverOutput:
         self._killed_at = self._killed_at or time.monotonic()
 
     @property
+    def is_killed(self) -> bool:
+        """Return whether the task has stopped the driver."""
+        return self._killed_at is not None
+
+    @property
     def listener_failure(self) -> str:
         """How the listener made the job fail, if it failed; empty if the output does not show that it did."""
         if self._failure or self._stopping_since is None or self._killed_at is None:

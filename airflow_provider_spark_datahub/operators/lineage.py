@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from inspect import Parameter, signature
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
@@ -57,16 +58,16 @@ class SubmissionLauncher(ABC):
         self._context = context
 
     @abstractmethod
-    def submission(self) -> Submission:
-        """Return the properties, jars and packages of the call without lineage."""
+    def submissions(self) -> Sequence[Submission]:
+        """Return the properties, jars and packages of each job of the call, mostly one, without lineage."""
 
     @abstractmethod
     def spark(self) -> SparkSubmit:
         """Return the Spark that the call starts, and where its driver runs."""
 
     @abstractmethod
-    def launching(self, submission: Submission) -> AbstractContextManager[None]:
-        """Return a context in which the task makes the call with ``submission``. Its exit restores everything."""
+    def launching(self, submissions: Sequence[Submission]) -> AbstractContextManager[None]:
+        """Return a context in which the task makes the call with other submissions. Its exit restores everything."""
 
     @contextmanager
     def swapped(self, file: Path | None = None, **values: object) -> Iterator[None]:
@@ -91,11 +92,27 @@ class SubmissionLauncher(ABC):
 
     def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with lineage."""
-        injection = attempt.inject(self.submission(), self.spark(), parent, root)
-        for secret in injection.secrets:
+        injections = attempt.inject(self.submissions(), self.spark(), parent, root)
+        for secret in chain.from_iterable(injection.secrets for injection in injections):
             # These secrets were in a file, and are now on a command line that Airflow logs.
             hooks.mask(secret)
-        return self.launching(injection.submission)
+        return self.launching([injection.submission for injection in injections])
+
+
+def conf_with_airflows_transport(conf: Mapping[Any, Any] | None, context: Context, *, wanted: bool) -> dict[Any, Any]:
+    """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.
+
+    The operator injects none if there is one already, so ours would keep it from doing so.
+
+    :param wanted: the operator's ``openlineage_inject_transport_info``.
+    """
+    if not wanted:
+        return dict(conf or {})
+    from airflow.providers.common.compat.openlineage.utils.spark import (
+        inject_transport_information_into_spark_properties,
+    )
+
+    return dict(inject_transport_information_into_spark_properties(dict(conf or {}), context))
 
 
 def _takes_options(init: _Init) -> _Init:
@@ -161,10 +178,13 @@ class SparkLineageOperator(BaseOperator):
         """
         raise NotImplementedError
 
-    def execute(self, context: Context) -> Any:
-        """Run the task as the other operator does, with lineage around it."""
+    def execute(self, context: Context, **kwargs: Any) -> Any:
+        """Run the task as the other operator does, with lineage around it.
+
+        :param kwargs: of a task that deferred itself before it started its job, and begins again.
+        """
         lineage = self._task_lineage = self._new_lineage(context)
-        return lineage.run(partial(super().execute, context))
+        return lineage.run(partial(super().execute, context, **kwargs))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue a deferred task as the other operator does, with lineage around it."""
@@ -174,6 +194,8 @@ class SparkLineageOperator(BaseOperator):
             self._resumed = True
             return resume()
         event_files = kwargs.pop(task_lineage.DEFERRED)
+        if next_method == "execute":
+            return resume()
         self._task_lineage = None  # of the same job, if this is the process that deferred it
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.resume(event_files, resume)

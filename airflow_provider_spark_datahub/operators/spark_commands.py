@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -73,8 +74,9 @@ class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
 class _JDBCLauncher(SubmissionLauncher):
     """Launcher of ``SparkJDBCHook``, which has other names for the arguments of ``spark-submit``."""
 
-    def submission(self) -> capture.Submission:
-        return capture.Submission(properties=dict(self._operator._spark_conf or {}), jars=self._operator._spark_jars)
+    def submissions(self) -> list[capture.Submission]:
+        operator = self._operator
+        return [capture.Submission(properties=dict(operator._spark_conf or {}), jars=operator._spark_jars)]
 
     def spark(self) -> capture.SparkSubmit:
         extra = connection_extra(self._operator._spark_conn_id)
@@ -86,7 +88,8 @@ class _JDBCLauncher(SubmissionLauncher):
             unnamed_as=self._operator._spark_app_name,
         )
 
-    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
+    def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
+        [submission] = submissions
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         self._operator._hook, self._operator._handed_over = None, file
@@ -98,15 +101,16 @@ class _SqlLauncher(SubmissionLauncher):
 
     process = "_sp"
 
-    def submission(self) -> capture.Submission:
+    def submissions(self) -> list[capture.Submission]:
         conf = self._operator._conf or {}
-        return capture.Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))
+        return [capture.Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))]
 
     def spark(self) -> capture.SparkSubmit:
         sql = len(str(self._operator.sql or ""))
         return capture.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
 
-    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
+    def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
+        [submission] = submissions
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         self._operator._hook, self._operator._handed_over = None, file

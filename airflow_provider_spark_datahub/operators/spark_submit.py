@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,11 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
 from airflow_provider_spark_datahub import capture, hooks, task
-from airflow_provider_spark_datahub.operators.lineage import ResumableLineageOperator, SubmissionLauncher
+from airflow_provider_spark_datahub.operators.lineage import (
+    ResumableLineageOperator,
+    SubmissionLauncher,
+    conf_with_airflows_transport,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -43,9 +47,9 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
 class _SubmitLauncher(SubmissionLauncher):
     """Launcher of an operator that submits through ``SparkSubmitHook``."""
 
-    def submission(self) -> capture.Submission:
+    def submissions(self) -> list[capture.Submission]:
         operator = self._operator
-        return capture.Submission(
+        submission = capture.Submission(
             properties=conf_with_airflows_transport(
                 operator.conf, self._context, wanted=operator._openlineage_inject_transport_info
             ),
@@ -55,6 +59,7 @@ class _SubmitLauncher(SubmissionLauncher):
             repositories=getattr(operator, "_repositories", None),
             application=operator.application,
         )
+        return [submission]
 
     def spark(self) -> capture.SparkSubmit:
         operator = self._operator
@@ -72,7 +77,8 @@ class _SubmitLauncher(SubmissionLauncher):
         """Whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
         return getattr(self._operator._hook, self.process, None) is not None
 
-    def launching(self, submission: capture.Submission) -> AbstractContextManager[None]:
+    def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
+        [submission] = submissions
         # Write the file before the context begins: a failure in the context would fail the task.
         conf, file = submission.hand_over()
         # A hook that was made before would submit without them.
@@ -105,19 +111,3 @@ def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iter
         read(watched(itr))
 
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
-
-
-def conf_with_airflows_transport(conf: Mapping[Any, Any] | None, context: Context, *, wanted: bool) -> dict[Any, Any]:
-    """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.
-
-    The operator injects none if there is one already, so ours would keep it from doing so.
-
-    :param wanted: the operator's ``openlineage_inject_transport_info``.
-    """
-    if not wanted:
-        return dict(conf or {})
-    from airflow.providers.common.compat.openlineage.utils.spark import (
-        inject_transport_information_into_spark_properties,
-    )
-
-    return dict(inject_transport_information_into_spark_properties(dict(conf or {}), context))

@@ -12,12 +12,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import (
     DEFAULT_OPENLINEAGE_JAR,
     EVENT_FOLDER,
+    EVENT_LOG_FOLDER,
     DriverOutput,
     EventPlace,
     Injection,
@@ -60,6 +62,8 @@ T = TypeVar("T")
 
 LAST_LINE_CHARS = 300
 """Longest quotation of what the driver printed."""
+
+_EMPTY_LOG = "Spark left no event log in "
 
 _BEGIN_SECONDS = 8.0
 """Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
@@ -115,6 +119,7 @@ class AttemptLineage:
         self.driver_output = DriverOutput()
         self.record: UnfinishedAttempt | None = None
         self.job = SubmittedJob(options.settings)
+        self._log_failure = ""
 
     def avoid_failed_listener(self, remembered: object) -> None:
         """Capture from Spark's own event log if the listener made the job of an earlier attempt fail.
@@ -122,7 +127,10 @@ class AttemptLineage:
         :param remembered: its :attr:`listener_failure` in the task's state, if Airflow keeps one.
         """
         known = remembered if isinstance(remembered, str) else self.earlier.listener_failure
-        if known and self.options.capture != "event_log":
+        if known and known.startswith(_EMPTY_LOG):
+            self._log_failure = f"an earlier attempt failed: {known}, so this one writes none there"
+            self.report.warnings.append(self._log_failure)
+        elif known and self.options.capture != "event_log":
             self.options = self.options.without_listener()
             self.report.warnings.append(
                 f"an earlier attempt failed: {known}. This attempt runs without the listener, and its lineage comes "
@@ -131,23 +139,47 @@ class AttemptLineage:
 
     @property
     def listener_failure(self) -> str:
-        """How the listener made the job fail, as far as the driver's output shows; empty if it did not."""
-        if self.job.problem or self.options.capture == "event_log":
+        """How the capture made the job fail, as far as that is seen from here; empty if it did not."""
+        if self.job.problem:
+            return ""
+        if self.job.event_log.stayed_empty and not self.driver_output.is_killed:
+            return f"{_EMPTY_LOG}{self.job.event_log.folder}: it did not start, or must not write there"
+        if self.options.capture == "event_log":
             return ""
         return redact_text(self.driver_output.listener_failure)[:LAST_LINE_CHARS]
 
     # -- the submit
 
-    def inject(self, submission: Submission, spark: SparkSubmit, parent: ParentRun, root: ParentRun) -> Injection:
-        """Return the submission with the listener, its jar and its properties, or with Spark's own event log.
+    def inject(
+        self, submissions: Sequence[Submission], spark: SparkSubmit, parent: ParentRun, root: ParentRun
+    ) -> list[Injection]:
+        """Return the submissions with the listener, its jar and its properties, or with Spark's own event log.
 
+        :param submissions: those of one call, mostly one.
         :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
-        events = self._on_events_disk(partial(self._new_event_place, spark.local_driver))
-        injection, problem = self._injection(submission, spark, events, (parent, root))
-        if injection.users_parent:
+        events = self._on_events_disk(partial(self._new_event_place, spark))
+        injected = [self._injected(submission, spark, events, (parent, root)) for submission in submissions]
+        if any(injection.users_parent for injection, _ in injected):
             self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+        logs = [event_log for _, event_log in injected]
+        event_log = next((event_log for event_log in logs if event_log.folder), logs[0])
+        if others := {str(other.folder) for other in logs if other.folder} - {str(event_log.folder)}:
+            self.report.warnings.append(
+                f"the event logs in {', '.join(sorted(others))} are not read: one call, one log"
+            )
+        if spark.local_driver and isinstance(events, Path):
+            self._on_events_disk(partial(self._reserve, events))
+        settings = self._named(spark.suffixed_name, spark.unnamed_as)
+        self.begin(SubmittedJob(settings, events, event_log, spark.local_driver))
+        return [injection for injection, _ in injected]
+
+    def _injected(
+        self, submission: Submission, spark: SparkSubmit, events: EventPlace, runs: tuple[ParentRun, ParentRun]
+    ) -> tuple[Injection, SparkEventLog]:
+        users = submission.properties
+        injection, problem = self._injection(submission, spark, events, runs)
         event_log = SparkEventLog(open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms)
         if self.options.reads_event_log:
             # Beside the event file; if the events go to a store, where the event file would be.
@@ -157,12 +189,15 @@ class AttemptLineage:
                 injection.submission,
                 beside,
                 local_driver=spark.local_driver,
+                store=self._own_log_in_store(spark, events),
                 attempt=str(events),
                 connection=self.options.event_log_connection,
                 followed=self.options.emit_periodically is not None,
                 access=self._access,
             )
-            injection = replace(injection, submission=self._on_events_disk(with_log))
+            # Requests to a store have timeouts of their own.
+            submission = self._on_events_disk(with_log) if spark.local_driver else with_log()
+            injection = replace(injection, submission=submission)
         if problem is not None and event_log.folder is None:
             raise problem
         if problem is not None:
@@ -170,13 +205,9 @@ class AttemptLineage:
             self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         if spark.binary:
             capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
-        if spark.local_driver and isinstance(events, Path):
-            self._on_events_disk(partial(self._reserve, events))
-        added = injection.submission.properties.keys() - submission.properties.keys()
+        added = injection.submission.properties.keys() - users.keys()
         log.debug("Events go to %s; properties added: %s", events, ", ".join(sorted(added)))
-        settings = self._named(spark.suffixed_name, spark.unnamed_as)
-        self.begin(SubmittedJob(settings, events, event_log, spark.local_driver))
-        return injection
+        return injection, event_log
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
         """Return the configuration of the listener for every Spark that the task starts below itself.
@@ -313,17 +344,42 @@ class AttemptLineage:
         """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
         return event_file(self.options.events_location, self.task_attempt.key, self._ti_id)
 
-    def _new_event_place(self, local_driver: bool) -> EventPlace:
+    def _new_event_place(self, spark: SparkSubmit) -> EventPlace:
         """Return a new place for the attempt's events: an unused file, or objects in a store."""
         options = self.options
+        if options.events_store is None and not spark.shares_disk:
+            raise InjectionError(
+                f"the driver shares no disk with this worker: set events_location to {spark.store_scheme or 's3'}://"
+                "connection@bucket/folder, an address that the job may write to"
+            )
         if options.events_store is None:
-            if local_driver:
+            if spark.local_driver:
                 self._find_events_folder()
             return unused_path(self._event_file())
         file = self._event_file()
         # Airflow's id of the task instance keeps attempts of the same key apart.
         relative = file.relative_to(options.events_location).as_posix()
         return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
+
+    def _own_log_in_store(self, spark: SparkSubmit, events: EventPlace) -> tuple[str, str] | None:
+        """Return the addresses of a log of the attempt's own in the store of the events, for driver and worker.
+
+        :returns: ``None`` if it is not known that the driver can write there: a Spark that cannot write its log fails.
+        """
+        if not isinstance(events, capture.EventObjects) or spark.local_driver or self._log_failure:
+            return None
+        address = urlsplit(f"{events.uri.removesuffix(EVENT_FOLDER)}{EVENT_LOG_FOLDER}")
+        if spark.store_scheme is None or spark.store_scheme.removesuffix("a") != address.scheme.removesuffix("a"):
+            return None
+        bucket = address.netloc.rpartition("@")[2]
+        return f"{spark.store_scheme}://{bucket}{address.path}", address.geturl()
+
+    def _needs_listener(self, spark: SparkSubmit, events: EventPlace) -> bool:
+        """Return whether the options want the listener: it needs a jar, and Spark's own log in a store does not."""
+        options = self.options
+        if options.capture != "auto" or spark.binary or options.openlineage_jar or not options.reads_event_log:
+            return options.capture != "event_log"
+        return self._own_log_in_store(spark, events) is None
 
     def _listener_properties(self) -> dict[str, str]:
         """Return the listener's properties, without their prefix, that the settings want contrary to its defaults."""
@@ -351,14 +407,14 @@ class AttemptLineage:
             names_of_secrets = ", ".join(sorted(submission.secrets))
             log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
         problem = None
-        if self.options.capture != "event_log":
+        if self._needs_listener(spark, events_file):
             try:
                 return self._with_listener(submission, spark, events_file, runs), None
             except InjectionError as error:
                 if self.options.capture == "listener":
                     raise
-                problem = error
-        log.debug("The job runs without the OpenLineage listener: %s", problem or "capture is event_log")
+                problem = InjectionError(self._log_failure) if self._log_failure else error
+        log.debug("The job runs without the OpenLineage listener: %s", problem or "its event log is enough")
         return Injection(submission, users_parent=False), problem
 
     def _with_listener(

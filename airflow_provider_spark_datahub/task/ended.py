@@ -259,7 +259,8 @@ class EndedAttempt:
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         self._describe_log(job.event_log, has_events=bool(collected.events))
         if self.end.failure and lineage.listener_failure:
-            report.warnings.append(f"{lineage.listener_failure}; a next attempt runs without the listener")
+            does = "writes no event log" if job.event_log.stayed_empty else "runs without the listener"
+            report.warnings.append(f"{lineage.listener_failure}; a next attempt {does}")
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of a job's own log on the disk at which it is given up: some 300,000 of Spark's tasks, uncompressed."""
+_WROTE_NONE = "Spark wrote none"
 _LEAST_LEFT_BYTES = 512 * 1024 * 1024
 
 
@@ -70,6 +71,7 @@ class SparkEventLog:
         events_file: Path,
         *,
         local_driver: bool,
+        store: tuple[str, str] | None = None,
         attempt: str | None = None,
         connection: str | None = None,
         followed: bool = False,
@@ -77,6 +79,8 @@ class SparkEventLog:
     ) -> Submission:
         """Return the submission with an event log next to the event file, or unchanged if there can be none.
 
+        :param store: addresses of the attempt's folder in an object store, as the driver and as the worker reach it;
+            ``None`` if a driver elsewhere has none.
         :param attempt: marks the attempt's log among others; ``None`` for the path of the events file.
         :param connection: id of the connection to the store of the user's log; empty for the store's defaults,
             ``None`` to leave such a log unread.
@@ -87,8 +91,9 @@ class SparkEventLog:
             submission,
             event_log_folder(events_file),
             local_driver=local_driver,
-            reads_s3=connection is not None,
-            compress=not followed and find_spec("zstandard") is not None,
+            store=store[0] if store else None,
+            reads_stores=connection is not None,
+            compress=not (followed and local_driver) and find_spec("zstandard") is not None,
         )
         if injection.uri and connection is not None:
             self.folder = self._place(_through(injection.uri, connection))
@@ -96,19 +101,47 @@ class SparkEventLog:
                 self.missing = f"{injection.uri} names a whole bucket, or no client of the store is here"
         elif injection.reason:
             self.missing = injection.reason
-        if injection.folder is not None and injection.ours:
+        self.folder, self.is_own = self.folder or injection.folder, injection.ours
+        if injection.ours:
+            if store is not None and injection.folder is None:
+                self.folder = capture.LogObjects(store[1], self._open_store) if self._open_store else None
             try:
                 # The job would not start without its folder.
-                make_folder(injection.folder, sync=False, access=access)
+                self._make(access)
             except OSError as error:
-                self.missing = f"{injection.folder}: {refusal(error)}"
+                self.missing = f"{self.folder}: {refusal(error)}"
+                self.folder, self.is_own = None, False
                 return submission
-        self.folder, self.is_own = self.folder or injection.folder, injection.ours
         self._attempt = attempt or str(events_file)
         if self.folder is None or self.is_own:
             return injection.submission
         properties = {**injection.submission.properties, capture.ATTEMPT_PROPERTY: self._attempt}
         return replace(injection.submission, properties=properties)
+
+    def _make(self, access: FileAccess) -> None:
+        if isinstance(self.folder, Path):
+            make_folder(self.folder, sync=False, access=access)
+        elif self.folder is not None:
+            self.folder.make()
+
+    @property
+    def stayed_empty(self) -> bool:
+        """Return whether the job's own log in a store was read, and Spark has written nothing there."""
+        return self.is_own and isinstance(self.folder, capture.LogObjects) and self.missing == _WROTE_NONE
+
+    @property
+    def own_size(self) -> int:
+        """Size of the job's own log, in bytes; raises OSError if its place does not answer."""
+        if not self.is_own or self.folder is None:
+            return 0
+        if isinstance(self.folder, Path):
+            return sum(file.stat().st_size for file in self.folder.rglob("*"))
+        return sum(self.folder.sizes().values())
+
+    @property
+    def own_last_ms(self) -> int | None:
+        """Time of the last file of the job's own log in a store, in ms since the epoch; ``None`` if there is none."""
+        return self.folder.last_ms() if self.is_own and isinstance(self.folder, capture.LogObjects) else None
 
     @property
     def is_followed(self) -> bool:
@@ -171,7 +204,7 @@ class SparkEventLog:
         self.problems += events.problems
         if events.logs or events.problems:
             return events.complete
-        self.missing = "Spark wrote none" if self.is_own else f"there is none of this job in {self.folder}"
+        self.missing = _WROTE_NONE if self.is_own else f"there is none of this job in {self.folder}"
         return bool(converter.application_ids) and not self.is_followed
 
     def _application_ids(self, converter: Converter) -> set[str] | None:
@@ -179,13 +212,21 @@ class SparkEventLog:
         return None if self.is_own else converter.application_ids
 
     def remove(self) -> None:
-        """Remove the log if it was written for this attempt alone."""
-        if isinstance(self.folder, Path) and self.is_own:
+        """Remove the log if it was written for this attempt alone.
+
+        :raises OSError: if an object store refuses.
+        """
+        if self.folder is None or not self.is_own:
+            return
+        if isinstance(self.folder, Path):
             shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self.folder.remove()
 
 
 def _through(uri: str, connection: str) -> str:
-    """Return an address in S3 that names the connection to it, and nothing else before the bucket."""
+    """Return an address in a store that names the connection to it, and nothing else before the bucket."""
     parts = urlsplit(uri)
     bucket = parts.netloc.rpartition("@")[2]
-    return f"s3://{connection}{'@' if connection else ''}{bucket}/{parts.path.strip('/')}"
+    scheme = "s3" if parts.scheme == "s3a" else parts.scheme
+    return f"{scheme}://{connection}{'@' if connection else ''}{bucket}/{parts.path.strip('/')}"

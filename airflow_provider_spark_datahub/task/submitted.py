@@ -81,9 +81,8 @@ class SubmittedJob:
                 size += sum(file.stat().st_size for file in _files_of(self.events))
             elif self.events is not None:
                 size += sum(_BYTES_AN_OBJECT + size for size in self.events.sizes().values())
-        if isinstance(self.event_log.folder, Path) and self.event_log.is_own:
-            with suppress(OSError):
-                size += sum(file.stat().st_size for file in self.event_log.folder.rglob("*"))
+        with suppress(OSError):
+            size += self.event_log.own_size
         return size
 
     @property
@@ -92,8 +91,10 @@ class SubmittedJob:
         with suppress(OSError):
             if isinstance(self.events, Path):
                 return max(path.stat().st_mtime for path in _files_of(self.events))
-            if self.events is not None and (last_ms := self.events.last_ms()) is not None:
-                return last_ms / 1000
+            last_ms = self.events.last_ms() if self.events is not None else None
+            if last_ms is None:
+                last_ms = self.event_log.own_last_ms
+            return last_ms / 1000 if last_ms is not None else None
         return None
 
     def remove_events(self, deadline: Deadline | None) -> None:

@@ -22,7 +22,7 @@ def test_the_users_arguments_are_restored_after_a_submit_that_fails(spark: FakeS
     instead = Submission({"spark.b": "2"}, jars="ours.jar", packages="a:b:1,c:d:2")
 
     def submit() -> None:
-        with _SubmitLauncher(operator, context_of(operator)).launching(instead):
+        with _SubmitLauncher(operator, context_of(operator)).launching([instead]):
             assert (operator.conf, operator.jars, operator.packages) == ({"spark.b": "2"}, "ours.jar", "a:b:1,c:d:2")
             raise RuntimeError("killed")
 

@@ -6,7 +6,8 @@ import copy
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +23,11 @@ from airflow_provider_spark_datahub.capture import (
     JarChoice,
     LineageInjection,
     ParentRun,
-    Submission,
     inject,
 )
-from airflow_provider_spark_datahub.operators import livy as livy_module
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
-from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator, _Application
+from airflow_provider_spark_datahub.operators.service_request import SparkRequest
+from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.delivery.outboxes import outbox_at
@@ -136,7 +136,7 @@ def test_a_batch_of_livy_keeps_the_transport_that_airflow_injects(
 @pytest.mark.slow
 def test_a_batch_that_lineage_cannot_be_added_to_reports_why(spark: FakeSpark, livy: Livy) -> None:
     operator = batch(spark, polling_interval=0)
-    with pytest.raises(InjectionError, match="does not wait for its batch"):
+    with pytest.raises(InjectionError, match="does not wait for its job"):
         operator._launcher(context_of(operator))
     assert "set polling_interval" in report_of(operator)["reason"]
     assert "name the jar in full" in report_of(batch(spark, openlineage_jar=""), TaskInstance(try_number=2))["reason"]
@@ -230,9 +230,11 @@ INJECTED = {
 }
 
 
-def with_lineage(submission: Submission, jar: JarChoice) -> Submission:
+def with_lineage(request: SparkRequest, field: str, value: Any, jar: JarChoice) -> Mapping[str, Any]:
+    """Return the operator's attributes for a request with lineage."""
     lineage = LineageInjection("/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"})
-    return inject(submission, lineage).submission
+    [submission] = request.read({field: value})
+    return request.write({field: value}, [inject(submission, lineage).submission])
 
 
 def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
@@ -246,7 +248,8 @@ def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
     }
     before = copy.deepcopy(batch)
     jar = JarChoice(jars=("s3://jars/openlineage-spark_2.13-1.53.0.jar",))
-    assert livy_module._batch(batch, with_lineage(livy_module._submission(batch), jar)) == {
+    livy = partial(with_lineage, LivyDatahubOperator.spark_request, "spark_params")
+    assert livy(batch, jar)["spark_params"] == {
         **before,
         "jars": ["s3://jobs/users.jar", "s3://jars/openlineage-spark_2.13-1.53.0.jar"],
         "conf": {
@@ -258,7 +261,7 @@ def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
     }
     assert batch == before
     package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
-    bare = livy_module._batch({"file": "x"}, with_lineage(livy_module._submission({"file": "x"}), package))
+    bare = livy({"file": "x"}, package)["spark_params"]
     assert bare["conf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
     assert bare.keys() == {"file", "conf"}
 
@@ -289,19 +292,24 @@ def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> No
     expected["spec"]["sparkConf"] = {"spark.extraListeners": f"com.example.Own,{_LISTENER}", **INJECTED}
     expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
     expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
-    assert _Application(one).with_submission(with_lineage(_Application(one).submission, package)) == expected
+    kubernetes = partial(with_lineage, SparkKubernetesDatahubOperator.spark_request, "template_body")
+    changed = kubernetes({"spark": one, "kubernetes": {}}, package)
+    assert changed == {"application_file": None, "template_spec": {"spark": expected, "kubernetes": {}}}
     assert one == users_manifest()
-    bare: dict[str, Any] = {"spec": {}}
-    injected = _Application(bare).with_submission(with_lineage(_Application(bare).submission, package))["spec"]
+    injected = kubernetes({"spark": {"spec": {}}}, package)["template_spec"]["spark"]["spec"]
     assert injected["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
     assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
     assert injected.keys() == {"sparkConf"}
 
 
-def test_a_manifest_gives_the_drivers_environment_and_scala_version() -> None:
-    assert _Application(users_manifest()).environment == {"A": "1"}
-    versions = {
-        version: _Application({"spec": {"sparkVersion": version}}).scala_version for version in ("3.5.7", "4.1", "")
-    }
+def test_a_manifest_gives_the_drivers_environment_scala_version_and_store() -> None:
+    def known(spec: Json) -> Mapping[str, Any]:
+        document = {"template_body": {"spark": {"spec": spec}}}
+        return SparkKubernetesDatahubOperator.spark_request.spark(Mock(random_name_suffix=False), document)
+
+    assert known(users_manifest()["spec"])["env"] == {"A": "1"}
+    versions = {version: known({"sparkVersion": version})["scala_version"] for version in ("3.5.7", "4.1", "")}
     assert versions == {"3.5.7": "2.12", "4.1": "2.13", "": None}
-    assert _Application({}).scala_version is None
+    files = ("s3a://jobs/job.py", "gs://jobs/job.py", "local:///job.py", None)
+    schemes = [known({"mainApplicationFile": file})["store_scheme"] for file in files]
+    assert schemes == ["s3a", "gs", None, None]

@@ -77,7 +77,7 @@ class Try:
 
     def inject(self, submission: Submission | None = None, **env: str) -> dict[str, str]:
         """Return the Spark properties that the job would get."""
-        injection = self.lineage.inject(submission or Submission(), self.spark_submit(**env), PARENT, ROOT)
+        [injection] = self.lineage.inject([submission or Submission()], self.spark_submit(**env), PARENT, ROOT)
         return injection.submission.effective_properties()
 
     def job_writes(self, events: str | bytes) -> Path:

@@ -86,7 +86,7 @@ def test_a_parent_run_of_the_user_is_reported(one: Try) -> None:
 def test_a_missing_properties_file_raises(one: Try) -> None:
     spark = replace(one.spark_submit(), properties_file="/missing.conf")
     with pytest.raises(FileNotFoundError):
-        one.lineage.inject(Submission(), spark, PARENT, ROOT)
+        one.lineage.inject([Submission()], spark, PARENT, ROOT)
 
 
 def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: 
     banner = "echo 'Welcome to Spark version 4.3.0'; echo 'Using Scala version 2.13.18'"
     binary = executable(tmp_path / "wrapper" / "spark-submit", f"#!/bin/sh\n{banner}\n")
     spark = SparkSubmit(str(binary), {"PATH": "/usr/bin:/bin"}, local_driver=True)
-    jars = one.lineage.inject(Submission(), spark, PARENT, ROOT).submission.effective_jars()
+    jars = one.lineage.inject([Submission()], spark, PARENT, ROOT)[0].submission.effective_jars()
     assert jars == (str(tmp_path / "openlineage-spark_2.13-1.53.0.jar"),)
 
 
@@ -115,7 +115,7 @@ def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp
     with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
         Try(tmp_path).inject(users, **env)
     with pytest.raises(InjectionError, match=rf"too close to the {most} that this machine takes"):
-        one.lineage.inject(users, replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
+        one.lineage.inject([users], replace(one.spark_submit(), argument_bytes=most), PARENT, ROOT)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ from tests.task.attempts import ENDED, FAILED, JOB, PARENT, ROOT, Try, entries, 
 def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_missing(tmp_path: Path) -> None:
     one = Try(tmp_path, options={"openlineage_jar": "provided"})
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
-    one.lineage.inject(Submission(), elsewhere, PARENT, ROOT)
+    one.lineage.inject([Submission()], elsewhere, PARENT, ROOT)
     file = one.lineage.report.events_file
     assert one.finish().reason == (
         f"there is no event file: the driver ran on another machine, and its {file} is not on this one, or the "

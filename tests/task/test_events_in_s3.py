@@ -52,7 +52,7 @@ def in_s3(folder: Path, **options: Any) -> Try:
 def job_writes(one: Try, s3: S3) -> Path:
     """Write what the S3 transport wrote for a real job, as the injected properties say."""
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
-    submission = one.lineage.inject(Submission(), elsewhere, PARENT, ROOT).submission
+    submission = one.lineage.inject([Submission()], elsewhere, PARENT, ROOT)[0].submission
     transport = {
         name.rpartition(".")[2]: value
         for name, value in submission.effective_properties().items()
@@ -108,7 +108,7 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     job = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"s3a://spark-events/{history}/"}
     one = in_s3(one.folder, capture="event_log", event_log_connection="events")
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
-    submission = one.lineage.inject(Submission(properties=job), elsewhere, PARENT, ROOT).submission
+    submission = one.lineage.inject([Submission(properties=job)], elsewhere, PARENT, ROOT)[0].submission
     assert {name: submission.properties[name] for name in job} == job
     assert not [name for name in submission.properties if "extraListeners" in name]
     store = open_store(f"s3://events@spark-events/{history}")

@@ -1,0 +1,120 @@
+"""Operators that start Spark by a request to a service: a document that has a place for Spark properties.
+
+Tests: ``tests/operators/test_service_request.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from airflow_provider_spark_datahub import capture, task
+from airflow_provider_spark_datahub.operators.lineage import (
+    ResumableLineageOperator,
+    SubmissionLauncher,
+    conf_with_airflows_transport,
+)
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+Document: TypeAlias = Mapping[str, Any]
+"""Request of a service: the values of the operator's attributes that make it, by name. It is never changed."""
+
+
+def _nothing(_operator: Any, _document: Document) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRequest:
+    """Place of Spark properties in the requests of a service.
+
+    :param fields: the operator's attributes that make the document.
+    :param read: returns the jobs of a document that run Spark, as submissions.
+    :param write: returns values of the operator's attributes that make other submissions of these jobs.
+    :param waits: returns whether an operator waits for the end of its job.
+    :param how_to_wait: the argument that makes it wait, for users.
+    :param spark: returns more of the :class:`.SparkSubmit` of a document, by name.
+    """
+
+    fields: tuple[str, ...]
+    read: Callable[[Document], Sequence[capture.Submission]]
+    write: Callable[[Document, Sequence[capture.Submission]], Mapping[str, Any]]
+    waits: Callable[[Any], bool]
+    how_to_wait: str
+    spark: Callable[[Any, Document], Mapping[str, Any]] = _nothing
+
+
+class ServiceRequestOperator(ResumableLineageOperator):
+    """Base of operators that start Spark by a request to a service.
+
+    A subclass inherits from the service's operator second, and names the place of Spark properties.
+    """
+
+    spark_request: ClassVar[SparkRequest]
+
+    def _launcher(self, context: Context) -> task.Launcher:
+        request = self.spark_request
+        if not request.waits(self):
+            raise capture.InjectionError(
+                f"the task does not wait for its job, so that it cannot read the events: set {request.how_to_wait}"
+            )
+        return _RequestLauncher(self, context, request)
+
+
+class _RequestLauncher(SubmissionLauncher):
+    """Launcher of Spark jobs by a request."""
+
+    def __init__(self, operator: ServiceRequestOperator, context: Context, request: SparkRequest) -> None:
+        super().__init__(operator, context)
+        self._request = request
+        self._document = {name: getattr(operator, name) for name in request.fields}
+
+    def submissions(self) -> list[capture.Submission]:
+        submissions = self._request.read(self._document)
+        if not submissions:
+            raise capture.InjectionError("its request starts no Spark that takes properties")
+        wanted = bool(getattr(self._operator, "openlineage_inject_transport_info", False))
+        return [
+            replace(each, properties=conf_with_airflows_transport(each.properties, self._context, wanted=wanted))
+            for each in submissions
+        ]
+
+    def spark(self) -> capture.SparkSubmit:
+        known = self._request.spark(self._operator, self._document)
+        return capture.SparkSubmit(**{"binary": None, "env": {}, "local_driver": False, **known})
+
+    def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
+        return self.swapped(**self._request.write(self._document, submissions))
+
+
+def texts(properties: Mapping[str, object]) -> dict[str, str]:
+    """Return Spark properties as a service takes them: as texts."""
+    return {str(name): str(value) for name, value in properties.items()}
+
+
+def listed(entries: str | None) -> list[str]:
+    """Return the entries of a text with commas."""
+    return [entry.strip() for entry in (entries or "").split(",") if entry.strip()]
+
+
+def joined(entries: Sequence[str] | str | None) -> str | None:
+    """Return entries as a text with commas; ``None`` if there are none."""
+    return (entries if isinstance(entries, str) else ",".join(entries)) if entries else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a value of a document if it is a mapping; else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def store_scheme(file: object) -> str | None:
+    """Return the scheme of the object store from which a driver reads its application; ``None`` if it reads none.
+
+    Such a driver has the store's connector.
+    """
+    scheme = str(file or "").partition("://")[0]
+    return scheme if scheme in ("s3", "s3a", "gs") else None
