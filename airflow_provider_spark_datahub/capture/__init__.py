@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .event_objects import EventObjects, ObjectStore, OpenStore
     from .injection import (
         EVENT_LOG_FOLDER,
+        TRANSPORTS,
         WHOLE_PATHS,
         Injection,
         LineageInjection,

@@ -42,9 +42,8 @@ _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 _HTTP_PATH = re.compile("/?|/api/[^/]+/lineage")
 """Paths of a URL that mean the same in a transport of its own and in a part of a composite one."""
 
-_S3_SCHEMES = ("s3", "s3a")
-"""Schemes of addresses in S3; ``s3a`` is Hadoop's."""
-_STORE_SCHEMES = (*_S3_SCHEMES, "gs")
+TRANSPORTS = {"s3": "s3", "s3a": "s3", "gs": "gcs"}
+"""OpenLineage's transports to object stores, by the schemes of their addresses; ``s3a`` is Hadoop's."""
 
 _LONGEST_ARGUMENT = 120_000
 """Bytes of an argument that is extended; Linux takes 131,072 (MAX_ARG_STRLEN), and Spark's scripts add their own."""
@@ -237,7 +236,7 @@ def inject_event_log(
         return _EventLogInjection(_with_whole_plans(submission), own_folder, ours=True)
     if enabled == "true":
         place = (submission.effective(f"{_EVENT_LOG}dir") or _DEFAULT_EVENT_LOG_DIR).strip()
-        if urlsplit(place).scheme in _STORE_SCHEMES and reads_stores:
+        if urlsplit(place).scheme in TRANSPORTS and reads_stores:
             return _EventLogInjection(_with_whole_plans(submission), uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
@@ -271,7 +270,7 @@ def _with_whole_plans(submission: Submission) -> Submission:
 def _local_folder(place: str) -> tuple[Path | None, str]:
     """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
     parts = urlsplit(place)
-    if parts.scheme in _STORE_SCHEMES:
+    if parts.scheme in TRANSPORTS:
         remedy = "set the option event_log_conn_id, or events_location to an address in that store"
         return None, f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}"
     if parts.scheme not in ("", "file"):
@@ -316,16 +315,17 @@ def _our_transport(lineage: LineageInjection) -> dict[str, str]:
     if "://" not in lineage.events_file:
         return {"type": "file", "location": lineage.events_file}
     parts = urlsplit(lineage.events_file)
-    if parts.scheme not in _S3_SCHEMES or not parts.hostname:
+    kind = TRANSPORTS.get(parts.scheme)
+    if kind is None or not parts.hostname:
         raise InjectionError(
-            f"OpenLineage's S3 transport cannot write to {lineage.events_file!r}: events_location is a folder, or an "
-            "address s3://bucket/folder"
+            f"OpenLineage has no transport to {lineage.events_file!r}: events_location is a folder, or an address such "
+            "as s3://bucket/folder or gs://bucket/folder"
         )
-    endpoint = {"endpoint": lineage.endpoint} if lineage.endpoint else {}
+    endpoint = {"endpoint": lineage.endpoint} if lineage.endpoint and kind == "s3" else {}
     # The prefix of a "folder" ends with a slash; another one is followed by an underscore. Credentials and region are
-    # those that the driver's environment has for AWS.
+    # those that the driver's environment has.
     bucket = parts.netloc.rpartition("@")[2]
-    return {"type": "s3", "bucketName": bucket, "fileNamePrefix": f"{parts.path.strip('/')}/", **endpoint}
+    return {"type": kind, "bucketName": bucket, "fileNamePrefix": f"{parts.path.strip('/')}/", **endpoint}
 
 
 def _transport(effective: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

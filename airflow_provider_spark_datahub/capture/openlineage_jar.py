@@ -192,8 +192,7 @@ _LISTENER_CLASS = "io/openlineage/spark/agent/OpenLineageSparkListener.class"
 _ARTIFACT = r"openlineage-spark(?:_(?P<scala>\d+\.\d+))?"
 _ARTIFACT_NAME = re.compile(_ARTIFACT)
 _FILE_NAME = re.compile(rf"{_ARTIFACT}(?:-\d.*)?\.jar")
-_S3_TRANSPORT = "transports-s3"
-_S3_TRANSPORT_NAME = re.compile(rf"{_S3_TRANSPORT}(?:-\d.*\.jar|\.jar)?")
+_TRANSPORT_NAME = re.compile(r"(transports-(?:s3|gcs))(?:-\d.*\.jar|\.jar)?")
 _VERSION = re.compile(r"(?:_\d+\.\d+)?[-:](\d[\w.-]*)")
 # The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
 _SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
@@ -280,7 +279,7 @@ class SparkSubmit:
         setting: str,
         submission: Submission,
         *,
-        s3_transport: bool = False,
+        transport: str | None = None,
         seconds: float = 60.0,
         resolve: Callable[[_Coordinate], tuple[Path, ...]] | None = None,
     ) -> JarChoice:
@@ -291,7 +290,8 @@ class SparkSubmit:
         coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of this machine goes
         onto the driver's class path if the job brings no jars, packages or application jar of its own.
 
-        :param s3_transport: also choose OpenLineage's S3 transport: the job's own, or one of the listener's version.
+        :param transport: also choose OpenLineage's transport to an object store, ``s3`` or ``gcs``: the job's own, or
+            one of the listener's version.
         :param seconds: time to resolve a coordinate.
         :param resolve: resolves coordinates; by default this Spark's Ivy.
         :raises InjectionError: if no jar is safe for the job.
@@ -305,7 +305,7 @@ class SparkSubmit:
             scala = versions[1] if versions else scala
         chooser = _Chooser(submission, installation, self.local_driver, resolve, scala)
         listener = chooser.brought_by_the_job() or chooser.by_setting(setting.strip())
-        return chooser.with_s3_transport(listener) if s3_transport else listener
+        return chooser.with_transport(listener, transport) if transport else listener
 
 
 def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
@@ -377,23 +377,24 @@ class _Chooser:
         self._check_name(setting)
         return JarChoice(jars=(setting,), origin=setting)
 
-    def with_s3_transport(self, listener: JarChoice) -> JarChoice:
-        """Return the choice with the S3 transport. Without its jar, the job runs, and the listener sends nothing."""
+    def with_transport(self, listener: JarChoice, kind: str) -> JarChoice:
+        """Return the choice with a transport. Without its jar, the job runs, and the listener sends nothing."""
+        artifact = f"transports-{kind}"
         for entry in self._entries_of_the_job():
             local = _local_file(entry)
-            if _S3_TRANSPORT_NAME.fullmatch(_artifact_of(entry)) and (
-                local is None or not self.local_driver or is_file(local)
-            ):
+            named = _TRANSPORT_NAME.fullmatch(_artifact_of(entry))
+            if named and named[1] == artifact and (local is None or not self.local_driver or is_file(local)):
                 return listener
         if not self.local_driver and listener.origin.startswith(_PROVIDED):
             return listener
         # A coordinate that does not resolve ends the job. For a driver elsewhere, take it only if the listener is one.
         if not listener.version or not (self.local_driver or listener.packages):
             raise InjectionError(
-                "events_location is in S3, and OpenLineage's S3 transport is not on the driver's class path: add its "
-                f"jar to the job's jars, or io.openlineage:{_S3_TRANSPORT} in the listener's version to its packages"
+                f"events_location is in an object store, and OpenLineage's {artifact} is not on the driver's class "
+                f"path: add its jar to the job's jars, or io.openlineage:{artifact} in the listener's version to its "
+                "packages"
             )
-        transport = self._package(_Coordinate("io.openlineage", _S3_TRANSPORT, listener.version))
+        transport = self._package(_Coordinate("io.openlineage", artifact, listener.version))
         return JarChoice(
             # In the listener's class loader, but after Spark's own jars: the transport brings third-party libraries.
             listener.class_path + listener.jars + transport.class_path + transport.jars,
@@ -409,7 +410,7 @@ class _Chooser:
             if self.local_driver and entry.endswith("/*"):
                 yield from map(str, sorted(Path(entry).parent.glob("*.jar")))
         if self.installation and self.local_driver:
-            for pattern in ("*openlineage*.jar", f"{_S3_TRANSPORT}*.jar"):
+            for pattern in ("*openlineage*.jar", "transports-*.jar"):
                 yield from map(str, sorted(self.installation.jars.glob(pattern)))
 
     def _provided(self) -> JarChoice:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from inspect import Parameter, signature
@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
+    from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submission
 
@@ -146,7 +146,7 @@ class SparkLineageOperator(BaseOperator):
     """The arguments that this class adds, all of them templated."""
     lineage_by_policy: ClassVar[bool] = False
     """Whether ``[spark_datahub] auto`` added this class to the task's operator."""
-    operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    operator_extra_links: Any = LINKS
     _task_lineage: task_lineage.TaskLineage | None = None
     _services: hooks.AirflowServices | None = None
     _resumed = False
@@ -178,13 +178,13 @@ class SparkLineageOperator(BaseOperator):
         """
         raise NotImplementedError
 
-    def execute(self, context: Context, **kwargs: Any) -> Any:
+    def execute(self, context: Context, *args: Any, **kwargs: Any) -> Any:
         """Run the task as the other operator does, with lineage around it.
 
-        :param kwargs: of a task that deferred itself before it started its job, and begins again.
+        :param args: of a task that deferred itself before it started its job, and begins again, and so ``kwargs``.
         """
         lineage = self._task_lineage = self._new_lineage(context)
-        return lineage.run(partial(super().execute, context, **kwargs))
+        return lineage.run(partial(super().execute, context, *args, **kwargs))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue a deferred task as the other operator does, with lineage around it."""

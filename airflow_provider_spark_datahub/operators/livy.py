@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.operators.service_request import (
     Document,
     ServiceRequestOperator,
     SparkRequest,
+    attributes,
     joined,
     listed,
     store_scheme,
@@ -45,7 +46,7 @@ class LivyDatahubOperator(ServiceRequestOperator, LivyOperator):
     """
 
     spark_request = SparkRequest(
-        fields=("spark_params",),
+        document=attributes("spark_params"),
         read=_read,
         write=_write,
         waits=lambda operator: operator.deferrable or operator._polling_interval > 0,

@@ -24,6 +24,11 @@ Document: TypeAlias = Mapping[str, Any]
 """Request of a service: the values of the operator's attributes that make it, by name. It is never changed."""
 
 
+def attributes(*names: str) -> Callable[[Any], Document]:
+    """Return a function that takes the document from attributes of an operator."""
+    return lambda operator: {name: getattr(operator, name) for name in names}
+
+
 def _nothing(_operator: Any, _document: Document) -> dict[str, Any]:
     return {}
 
@@ -32,7 +37,7 @@ def _nothing(_operator: Any, _document: Document) -> dict[str, Any]:
 class SparkRequest:
     """Place of Spark properties in the requests of a service.
 
-    :param fields: the operator's attributes that make the document.
+    :param document: returns the document of an operator.
     :param read: returns the jobs of a document that run Spark, as submissions.
     :param write: returns values of the operator's attributes that make other submissions of these jobs.
     :param waits: returns whether an operator waits for the end of its job.
@@ -40,7 +45,7 @@ class SparkRequest:
     :param spark: returns more of the :class:`.SparkSubmit` of a document, by name.
     """
 
-    fields: tuple[str, ...]
+    document: Callable[[Any], Document]
     read: Callable[[Document], Sequence[capture.Submission]]
     write: Callable[[Document, Sequence[capture.Submission]], Mapping[str, Any]]
     waits: Callable[[Any], bool]
@@ -71,7 +76,7 @@ class _RequestLauncher(SubmissionLauncher):
     def __init__(self, operator: ServiceRequestOperator, context: Context, request: SparkRequest) -> None:
         super().__init__(operator, context)
         self._request = request
-        self._document = {name: getattr(operator, name) for name in request.fields}
+        self._document = request.document(operator)
 
     def submissions(self) -> list[capture.Submission]:
         submissions = self._request.read(self._document)

@@ -15,6 +15,7 @@ from airflow_provider_spark_datahub.operators.service_request import (
     Document,
     ServiceRequestOperator,
     SparkRequest,
+    attributes,
     joined,
     listed,
     mapping,
@@ -90,7 +91,12 @@ class SparkKubernetesDatahubOperator(ServiceRequestOperator, SparkKubernetesOper
     """
 
     spark_request = SparkRequest(
-        fields=("template_body",), read=_read, write=_write, waits=lambda _: True, how_to_wait="", spark=_spark
+        document=attributes("template_body"),
+        read=_read,
+        write=_write,
+        waits=lambda _: True,
+        how_to_wait="",
+        spark=_spark,
     )
 
     def find_spark_job(self, context: Context, *args: Any, **kwargs: Any) -> Any:

@@ -27,6 +27,13 @@ DROP_INS = {
     "SparkPipelinesOperator": ("spark_commands", "SparkPipelinesDatahubOperator"),
     "LivyOperator": ("livy", "LivyDatahubOperator"),
     "SparkKubernetesOperator": ("spark_kubernetes", "SparkKubernetesDatahubOperator"),
+    "EmrServerlessStartJobOperator": ("emr", "EmrServerlessStartJobDatahubOperator"),
+    "EmrAddStepsOperator": ("emr", "EmrAddStepsDatahubOperator"),
+    "EmrContainerOperator": ("emr", "EmrContainerDatahubOperator"),
+    "GlueJobOperator": ("glue", "GlueJobDatahubOperator"),
+    "DataprocSubmitJobOperator": ("dataproc", "DataprocSubmitJobDatahubOperator"),
+    "DataprocCreateBatchOperator": ("dataproc", "DataprocCreateBatchDatahubOperator"),
+    "DatabricksSubmitRunOperator": ("databricks", "DatabricksSubmitRunDatahubOperator"),
     "_PySparkDecoratedOperator": ("child_spark", "_PySparkLineageOperator"),
 }
 _ANY_OTHER = ("child_spark", "ChildSparkOperator")

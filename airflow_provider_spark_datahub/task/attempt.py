@@ -424,7 +424,8 @@ class AttemptLineage:
             remedy = "set it as Spark properties (spark.openlineage.transport.*) to have it combined with ours"
             self.report.warnings.append(f"{note}: {remedy}")
         setting = self.options.openlineage_jar or DEFAULT_OPENLINEAGE_JAR
-        jar = spark.choose_jar(setting, submission, s3_transport=not isinstance(events_file, Path))
+        transport = capture.TRANSPORTS.get(str(events_file).partition("://")[0])
+        jar = spark.choose_jar(setting, submission, transport=transport)
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
         endpoint = None if isinstance(events_file, Path) else self.connections.s3_endpoint(str(events_file))

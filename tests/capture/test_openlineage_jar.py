@@ -89,7 +89,7 @@ class Machine:
         return spark.choose_jar(
             self.filled(setting),
             Submission(**self.filled(job)),
-            s3_transport=situation.get("s3", False),
+            transport="s3" if situation.get("s3") else None,
             resolve=Repository(self.folder, files).resolve if is_known else None,
         )
 
