@@ -47,7 +47,7 @@ from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
 from airflow_provider_spark_datahub.task.options import NAMESPACE
 from airflow_provider_spark_datahub.task.report import LineageReport
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
+from airflow_provider_spark_datahub.task.spark_event_log import EMPTY_LOG, SparkEventLog
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt, reservation_file
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ T = TypeVar("T")
 
 LAST_LINE_CHARS = 300
 """Longest quotation of what the driver printed."""
-
-_EMPTY_LOG = "Spark left no event log in "
 
 _BEGIN_SECONDS = 8.0
 """Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
@@ -127,8 +125,8 @@ class AttemptLineage:
         :param remembered: its :attr:`listener_failure` in the task's state, if Airflow keeps one.
         """
         known = remembered if isinstance(remembered, str) else self.earlier.listener_failure
-        if known and known.startswith(_EMPTY_LOG):
-            self._log_failure = f"an earlier attempt failed: {known}, so this one writes none there"
+        if known and known.startswith(EMPTY_LOG):
+            self._log_failure = f"an earlier attempt failed: {known}. This attempt writes none"
             self.report.warnings.append(self._log_failure)
         elif known and self.options.capture != "event_log":
             self.options = self.options.without_listener()
@@ -142,8 +140,8 @@ class AttemptLineage:
         """How the capture made the job fail, as far as that is seen from here; empty if it did not."""
         if self.job.problem:
             return ""
-        if self.job.event_log.stayed_empty and not self.driver_output.is_killed:
-            return f"{_EMPTY_LOG}{self.job.event_log.folder}: it did not start, or must not write there"
+        if self.job.event_log.why_empty and not self.driver_output.is_killed:
+            return self.job.event_log.why_empty
         if self.options.capture == "event_log":
             return ""
         return redact_text(self.driver_output.listener_failure)[:LAST_LINE_CHARS]

@@ -229,6 +229,8 @@ class EndedAttempt:
         job = self._lineage.job
         if collected.outcome is not Outcome.MISSING:
             return collected.sentence
+        if job.event_log.why_empty:
+            return job.event_log.why_empty
         if not self.end.submitted and not job.is_earlier:
             return f"spark-submit was not started: {self.end.failure}"
         if job.driver_is_here is False and isinstance(job.events, Path):
@@ -259,7 +261,7 @@ class EndedAttempt:
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         self._describe_log(job.event_log, has_events=bool(collected.events))
         if self.end.failure and lineage.listener_failure:
-            does = "writes no event log" if job.event_log.stayed_empty else "runs without the listener"
+            does = "writes no event log" if job.event_log.why_empty else "runs without the listener"
             report.warnings.append(f"{lineage.listener_failure}; a next attempt {does}")
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]

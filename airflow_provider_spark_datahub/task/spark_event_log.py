@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of a job's own log on the disk at which it is given up: some 300,000 of Spark's tasks, uncompressed."""
 _WROTE_NONE = "Spark wrote none"
+EMPTY_LOG = "Spark left no event log in "
 _LEAST_LEFT_BYTES = 512 * 1024 * 1024
 
 
@@ -125,9 +126,14 @@ class SparkEventLog:
             self.folder.make()
 
     @property
-    def stayed_empty(self) -> bool:
-        """Return whether the job's own log in a store was read, and Spark has written nothing there."""
-        return self.is_own and isinstance(self.folder, capture.LogObjects) and self.missing == _WROTE_NONE
+    def why_empty(self) -> str:
+        """Return why there is nothing in the job's own log in a store; empty if there is something, or it was not read.
+
+        The text begins with :data:`EMPTY_LOG`.
+        """
+        if self.missing != _WROTE_NONE or not isinstance(self.folder, capture.LogObjects):
+            return ""
+        return f"{EMPTY_LOG}{self.folder}: its application did not start, must not write there, or logs elsewhere"
 
     @property
     def own_size(self) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import zstandard
 
-from airflow_provider_spark_datahub.capture import SparkSubmit
+from airflow_provider_spark_datahub.capture import InjectionError, SparkSubmit
 from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, EventLog, LogObjects
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
@@ -24,7 +26,7 @@ from tests.capture.test_event_objects import RECORDED
 from tests.operators.tries import connections_to
 from tests.patience import HANGS
 from tests.servers.s3 import S3
-from tests.task.attempts import ENDED, PARENT, ROOT, Try
+from tests.task.attempts import ENDED, FAILED, PARENT, ROOT, Try
 
 JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
 LOG = gzip.decompress((JOBS / "logs" / "udf_union-3.5.9.ndjson.gz").read_bytes())
@@ -83,8 +85,8 @@ def test_events_in_s3_are_delivered_and_removed(one: Try, s3: S3) -> None:
     assert sibling.exists()
 
 
-def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
-    folder = job_writes(one, s3)
+def deliver_killed(one: Try) -> None:
+    """Deliver the lineage of an attempt that was killed on another machine."""
     record = one.lineage.record
     assert isinstance(record, UnfinishedAttempt)
     location = one.lineage.options.outbox_location
@@ -97,6 +99,11 @@ def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Tr
         settled=remove_delivered_events,
     )
     assert drain.run().delivered
+
+
+def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
+    folder = job_writes(one, s3)
+    deliver_killed(one)
     end = next(line for line in one.delivered if line["aspectName"] == "dataProcessInstanceRunEvent")
     assert end
     assert not list(folder.glob("*.json"))
@@ -138,3 +145,86 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     found = EventLog(replace(log, since_ms=4_000_000_000_000))
     assert list(found) == [], "all logs were closed long before"
     assert found.logs == []
+
+
+# -- an event log of the attempt's own, beside where the events would be
+
+SERVICE = SparkSubmit(binary=None, env={}, local_driver=False, store_scheme="s3a", shares_disk=False)
+"""A service whose driver writes to S3, and has no jar of OpenLineage."""
+
+
+def without_jar(folder: Path, number: int = 1, **options: Any) -> Try:
+    given = {"capture": "auto", "openlineage_jar": None, "event_log_connection": "events", **options}
+    one = in_s3(folder, **given)
+    return Try(folder, number, one.options, connections=one.connections)
+
+
+def submitted(one: Try, job: Mapping[str, str] | None = None) -> dict[str, str]:
+    [injection] = one.lineage.inject([Submission(properties=job or {})], SERVICE, PARENT, ROOT)
+    return {name: str(value) for name, value in injection.submission.properties.items()}
+
+
+def logged(properties: Mapping[str, str], *, killed: bool = False) -> Callable[[], Collection[str]]:
+    """Write a log as Spark does, rolled and compressed; a killed driver leaves the first part.
+
+    :returns: what lists the folder.
+    """
+    place = urlsplit(properties["spark.eventLog.dir"])
+    store, folder = open_store("s3://events@spark-events"), place.path.strip("/")
+    assert store.stored(folder), "Spark does not start without the folder"
+    name, lines = f"{folder}/eventlog_v2_{APPLICATION}/", LOG.splitlines(keepends=True)
+    store.write(f"{name}appstatus_{APPLICATION}{'.inprogress' if killed else ''}", [b""])
+    for index, part in enumerate((lines[:-3], lines[-3:])[: 1 if killed else 2], 1):
+        store.write(f"{name}events_{index}_{APPLICATION}.zstd", [zstandard.compress(b"".join(part))])
+    return lambda: store.stored(folder).keys()
+
+
+def test_a_job_without_the_listener_logs_into_a_folder_of_its_own(one: Try) -> None:
+    one = without_jar(one.folder)
+    properties = submitted(one)
+    assert properties["spark.eventLog.dir"].startswith("s3a://spark-events/")
+    rolled = {name.removeprefix("spark.eventLog."): value for name, value in properties.items() if "eventLog" in name}
+    assert (rolled["enabled"], rolled["rolling.enabled"], rolled["compression.codec"]) == ("true", "true", "zstd")
+    assert not [name for name in properties if "openlineage" in name.lower() or "extraListeners" in name]
+    stored = logged(properties)
+    report = one.finish(replace(ENDED, seconds=HANGS))
+    assert (report.reason, report.warnings, report.is_complete) == (None, [], True)
+    assert (set(report.inputs), set(report.outputs)) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
+    assert not stored()
+
+
+def test_the_log_of_a_killed_driver_is_read_as_far_as_it_was_closed(one: Try) -> None:
+    one = without_jar(one.folder)
+    stored = logged(submitted(one), killed=True)
+    deliver_killed(one)
+    edges = json.dumps(one.aspects("dataJobInputOutput"))
+    assert [urn for urn in TRUTH["outputs"] if urn not in edges] == []
+    assert not stored()
+
+
+def test_a_job_that_cannot_write_its_log_runs_without_one_the_next_time(one: Try) -> None:
+    """The job's role may not write there: its Spark does not start."""
+    first = without_jar(one.folder)
+    submitted(first)
+    report = first.finish(replace(FAILED, failure="the job failed", seconds=HANGS))
+    assert "Spark left no event log in" in str(report.reason)
+    assert any(warning.endswith("a next attempt writes no event log") for warning in report.warnings)
+    second = without_jar(one.folder, number=2)
+    second.lineage.avoid_failed_listener(first.lineage.listener_failure)
+    with pytest.raises(InjectionError, match="an earlier attempt failed: Spark left no event log in s3"):
+        submitted(second)
+
+
+def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None:
+    disabled = submitted(without_jar(one.folder), {"spark.eventLog.enabled": "false"})
+    assert disabled == {"spark.eventLog.enabled": "false"}
+    users = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3://spark-events/history"}
+    assert submitted(without_jar(one.folder), users).items() >= users.items()
+
+
+def test_a_service_needs_an_address_in_a_store(one: Try) -> None:
+    with pytest.raises(InjectionError, match="set events_location to s3a://connection@bucket/folder"):
+        submitted(without_jar(one.folder, events_store=None))
+    elsewhere = without_jar(one.folder, events_store="gs://lake/events")
+    with pytest.raises(InjectionError, match="openlineage_jar"):
+        submitted(elsewhere)
