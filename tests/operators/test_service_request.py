@@ -1,0 +1,286 @@
+"""Requests of services: what they start, as submissions and back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest.mock import MagicMock
+
+import pytest
+from airflow.providers.openlineage.utils import spark as airflows
+
+from airflow_provider_spark_datahub.capture import (
+    InjectionError,
+    JarChoice,
+    LineageInjection,
+    ParentRun,
+    Submission,
+    inject,
+)
+from airflow_provider_spark_datahub.operators import (
+    DatabricksSubmitRunDatahubOperator,
+    DataprocCreateBatchDatahubOperator,
+    DataprocSubmitJobDatahubOperator,
+    EmrAddStepsDatahubOperator,
+    EmrContainerDatahubOperator,
+    EmrServerlessStartJobDatahubOperator,
+    GlueJobDatahubOperator,
+)
+from airflow_provider_spark_datahub.operators.service_request import Document, ServiceRequestOperator
+
+Json = dict[str, Any]
+PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
+USERS = {"spark.extraListeners": "com.example.Own", "spark.driver.memory": "2g"}
+NEW = {"spark.eventLog.enabled": "true", "spark.driver.memory": "3g", "spark.note": "a 'b' \"c\" = ü, d\\"}
+
+
+class Case(NamedTuple):
+    """A request, and what its job gets, as the service says.
+
+    :ivar properties: returns the Spark properties that a request gives its first job.
+    """
+
+    operator: type[ServiceRequestOperator]
+    document: Document
+    properties: Callable[[Document], Mapping[str, str]]
+    jars: str | None = "s3://jobs/users.jar"
+
+
+def spark_defaults(document: Document) -> Json:
+    configurations = document["configuration_overrides"]["applicationConfiguration"]
+    (found,) = (each["properties"] for each in configurations if each["classification"] == "spark-defaults")
+    return dict(found)
+
+
+def of_arguments(arguments: list[str]) -> Json:
+    places = (at for at, argument in enumerate(arguments) if argument == "--conf")
+    return dict(arguments[at + 1].split("=", 1) for at in places)
+
+
+def of_emr(document: Document) -> Json:
+    import shlex
+
+    (driver,) = document["job_driver"].values()
+    return {**spark_defaults(document), **of_arguments(shlex.split(driver["sparkSubmitParameters"]))}
+
+
+def of_glue(document: Document) -> Json:
+    arguments = {**document["defaults"], **document["script_args"]}
+    return of_arguments(f"--conf {arguments['--conf']}".split())
+
+
+def step(*arguments: str, jar: str = "command-runner.jar") -> Json:
+    return {"Name": "one", "ActionOnFailure": "CONTINUE", "HadoopJarStep": {"Jar": jar, "Args": list(arguments)}}
+
+
+EMR: Json = {
+    "entryPoint": "s3://jobs/job.py",
+    "sparkSubmitParameters": "--conf spark.extraListeners=com.example.Own --jars s3://jobs/users.jar --class 'A B'",
+}
+OVERRIDES = {
+    "applicationConfiguration": [
+        {"classification": "spark-log4j2", "properties": {"a": "b"}},
+        {"classification": "spark-defaults", "properties": {"spark.driver.memory": "2g"}},
+    ],
+    "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://logs"}},
+}
+CONFS = [part for name, value in USERS.items() for part in ("--conf", f"{name}={value}")]
+CASES = {
+    "EMR Serverless": Case(
+        EmrServerlessStartJobDatahubOperator,
+        {"job_driver": {"sparkSubmit": EMR}, "configuration_overrides": OVERRIDES},
+        of_emr,
+    ),
+    "EMR on EKS": Case(
+        EmrContainerDatahubOperator,
+        {"job_driver": {"sparkSubmitJobDriver": EMR}, "configuration_overrides": OVERRIDES},
+        of_emr,
+    ),
+    "EMR": Case(
+        EmrAddStepsDatahubOperator,
+        {
+            "steps": [
+                step("/usr/bin/spark-submit", *CONFS, "--jars", "s3://jobs/users.jar", "s3://jobs/job.py", "--conf"),
+                step("hive-script", "--run-hive-script"),
+            ]
+        },
+        lambda document: of_arguments(document["steps"][0]["HadoopJarStep"]["Args"][:-1]),
+    ),
+    "Glue": Case(
+        GlueJobDatahubOperator,
+        {
+            "script_args": {"--day": "2026-01-01", "--extra-jars": "s3://jobs/users.jar"},
+            "defaults": {"--conf": " --conf ".join(f"{name}={value}" for name, value in USERS.items())},
+            "command": "glueetl",
+        },
+        of_glue,
+    ),
+    "Dataproc": Case(
+        DataprocSubmitJobDatahubOperator,
+        {
+            "job": {
+                "placement": {"cluster_name": "shop"},
+                "pyspark_job": {
+                    "main_python_file_uri": "gs://jobs/job.py",
+                    "jar_file_uris": ["s3://jobs/users.jar"],
+                    "properties": USERS,
+                },
+            }
+        },
+        lambda document: document["job"]["pyspark_job"]["properties"],
+    ),
+    "Dataproc Serverless": Case(
+        DataprocCreateBatchDatahubOperator,
+        {
+            "batch": {
+                "spark_sql_batch": {"query_file_uri": "gs://jobs/a.sql", "jar_file_uris": ["s3://jobs/users.jar"]},
+                "runtime_config": {"version": "2.2", "properties": USERS},
+            }
+        },
+        lambda document: document["batch"]["runtime_config"]["properties"],
+    ),
+    "Databricks": Case(
+        DatabricksSubmitRunDatahubOperator,
+        {
+            "json": {"tasks": [{"task_key": "a", "new_cluster": {"num_workers": 2, "spark_conf": USERS}}]},
+            "tasks": None,
+            "new_cluster": None,
+        },
+        lambda document: document["json"]["tasks"][0]["new_cluster"]["spark_conf"],
+        jars=None,
+    ),
+}
+each_service = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def changed(case: Case, submission: Submission) -> Document:
+    others = case.operator.spark_request.read(case.document)[1:]
+    return {**case.document, **case.operator.spark_request.write(case.document, [submission, *others])}
+
+
+@each_service
+def test_a_request_is_read_and_written_without_a_loss(case: Case) -> None:
+    before = copy.deepcopy(case.document)
+    request = case.operator.spark_request
+    submission = request.read(case.document)[0]
+    assert (submission.properties, submission.jars) == (USERS, case.jars)
+    assert changed(case, submission).keys() == before.keys()
+    assert request.read(changed(case, submission))[0] == submission
+    new = {
+        name: value for name, value in NEW.items() if case.operator is not GlueJobDatahubOperator or " " not in value
+    }
+    other = Submission({**USERS, **new}, jars=case.jars and f"{case.jars},s3://jobs/our.jar")
+    assert case.properties(changed(case, other)) == {**USERS, **new}
+    assert request.read(changed(case, other))[0].jars == other.jars
+    assert case.document == before, "the user's objects stay as they are"
+
+
+@each_service
+def test_the_listener_and_airflows_own_injection_agree(case: Case) -> None:
+    """Whichever comes first, the job gets the parent run once; all other properties of ours reach it, too."""
+    lineage = LineageInjection("s3://lake/events", JarChoice(jars=("s3://jobs/openlineage.jar",)), PARENT)
+    injected = inject(case.operator.spark_request.read(case.document)[0], lineage).submission
+    properties = case.properties(changed(case, injected))
+    assert properties == injected.properties
+    ours = {name for name in properties if name.startswith("spark.openlineage.parent")}
+    assert ours == {f"spark.openlineage.parent{part}" for part in ("JobNamespace", "JobName", "RunId")}
+    assert airflows._is_parent_job_information_present_in_spark_properties(dict(properties))
+    assert airflows._is_transport_information_present_in_spark_properties(dict(properties))
+
+
+def test_several_steps_get_the_same_and_others_stay() -> None:
+    request = EmrAddStepsDatahubOperator.spark_request
+    steps = [
+        step("spark-submit", "a.py"),
+        step("spark-submit", "b.py", jar="script-runner.jar"),
+        step("bash", "-c", "x"),
+    ]
+    steps.append(step("run-example", "SparkPi"))
+    for given in (steps, repr(steps)):
+        found = request.read({"steps": given})
+        assert [submission.application for submission in found] == ["a.py", "SparkPi"]
+        written = request.write({"steps": given}, [Submission({"spark.x": str(n)}) for n in (1, 2)])["steps"]
+        assert [each["HadoopJarStep"]["Args"] for each in written] == [
+            ["spark-submit", "--conf", "spark.x=1", "a.py"],
+            steps[1]["HadoopJarStep"]["Args"],
+            steps[2]["HadoopJarStep"]["Args"],
+            ["run-example", "--conf", "spark.x=2", "SparkPi"],
+        ]
+    with pytest.raises(InjectionError, match="the steps cannot be read"):
+        request.read({"steps": "steps.json"})
+
+
+@pytest.mark.parametrize(
+    ("operator", "document"),
+    [
+        (
+            EmrServerlessStartJobDatahubOperator,
+            {"job_driver": {"hive": {"query": "x"}}, "configuration_overrides": None},
+        ),
+        (EmrAddStepsDatahubOperator, {"steps": [step("hive-script")]}),
+        (GlueJobDatahubOperator, {"script_args": {}, "defaults": {}, "command": "pythonshell"}),
+        (DataprocSubmitJobDatahubOperator, {"job": {"hive_job": {}}}),
+        (DataprocCreateBatchDatahubOperator, {"batch": {"ray_batch": {}}}),
+        (
+            DatabricksSubmitRunDatahubOperator,
+            {"json": {"existing_cluster_id": "x"}, "tasks": None, "new_cluster": None},
+        ),
+    ],
+)
+def test_a_request_without_a_spark_of_its_own_stays(operator: type[ServiceRequestOperator], document: Json) -> None:
+    assert operator.spark_request.read(document) == []
+
+
+def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() -> None:
+    class GoneError(Exception):
+        pass
+
+    job = {"Command": {"Name": "glueetl"}, "DefaultArguments": {"--conf": "spark.a=1"}}
+    hook = MagicMock()
+    hook.conn.exceptions.EntityNotFoundException = GoneError
+    hook.conn.get_job.return_value = {"Job": job}
+    ui = {"--enable-spark-ui": "true", "--spark-event-logs-path": "s3://logs/ui/"}
+    operator = SimpleNamespace(hook=hook, job_name="a", script_args=ui, create_job_kwargs=None, update_config=False)
+    request = GlueJobDatahubOperator.spark_request
+    document = request.document(operator)
+    [submission] = request.read(document)
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3://logs/ui/"}
+    assert submission.properties == {**log, "spark.a": "1"}
+    other = Submission({**submission.properties, "spark.b": "2"})
+    assert request.write(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
+    with pytest.raises(InjectionError, match=r"Glue splits --conf at blanks, and spark.b would be 'x y'"):
+        request.write(document, [Submission({"spark.b": "x y"})])
+    operator.create_job_kwargs, operator.update_config = {"DefaultArguments": {"--conf": "spark.c=3"}}, True
+    assert request.read(request.document(operator))[0].properties == {**log, "spark.c": "3"}
+    hook.conn.get_job.side_effect = GoneError
+    operator.create_job_kwargs = {"Command": {"Name": "pythonshell"}}
+    assert request.read(request.document(operator)) == []
+
+
+def test_a_batch_that_logs_for_a_history_server_must_name_the_place() -> None:
+    peripherals = {"spark_history_server_config": {"dataproc_cluster": "projects/p/clusters/history"}}
+    batch: Json = {"pyspark_batch": {"main_python_file_uri": "gs://a"}, "environment_config": {}}
+    batch["environment_config"]["peripherals_config"] = peripherals
+    read = DataprocCreateBatchDatahubOperator.spark_request.read
+    with pytest.raises(InjectionError, match=r"logs for the history server projects/p/clusters/history"):
+        read({"batch": batch})
+    named = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "gs://history/logs"}
+    assert read({"batch": {**batch, "runtime_config": {"properties": named}}})[0].properties == named
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "remedy"),
+    [
+        (EmrServerlessStartJobDatahubOperator, {"wait_for_completion": False}, "wait_for_completion=True"),
+        (EmrAddStepsDatahubOperator, {"wait_for_completion": False, "deferrable": False}, "deferrable=True"),
+        (DataprocSubmitJobDatahubOperator, {"asynchronous": True}, "asynchronous=False"),
+        (DatabricksSubmitRunDatahubOperator, {"wait_for_termination": False, "deferrable": False}, "termination=True"),
+    ],
+)
+def test_a_task_that_does_not_wait_has_no_lineage(
+    operator: type[ServiceRequestOperator], arguments: Json, remedy: str
+) -> None:
+    with pytest.raises(InjectionError, match=f"does not wait for its job.*{remedy}"):
+        operator._launcher(SimpleNamespace(spark_request=operator.spark_request, **arguments), {})  # type: ignore[arg-type]
