@@ -278,6 +278,7 @@ class EventLog:
     :ivar logs: applications whose logs were found.
     :ivar events: number of yielded events.
     :ivar problems: logs that were not read to their ends, and why.
+    :ivar is_unavailable: whether their disk or store failed, so that they may be read later.
     """
 
     def __init__(
@@ -292,6 +293,7 @@ class EventLog:
         self.logs: list[str] = []
         self.events = 0
         self.problems: list[str] = []
+        self.is_unavailable = False
         self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
         self._application_ids = application_ids
         self._max_event_bytes = max_event_bytes
@@ -308,6 +310,7 @@ class EventLog:
             logs = _find_logs(self._folder, self._application_ids)
         except OSError as error:
             self.problems.append(f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}")
+            self.is_unavailable = True
             return
         for application in logs:
             if self._attempt is not None and _attempt_of(application) != self._attempt:
@@ -325,6 +328,7 @@ class EventLog:
                 yield event
             read = collected.report
             self.problems += _problems(application, read)
+            self.is_unavailable = self.is_unavailable or read.outcome is Outcome.UNAVAILABLE
             events = counted(self.events, "event")
             log.debug("Read the Spark event log of %s: %s, %s.", application.name, events, read.outcome.name)
             if read.outcome is Outcome.TIMED_OUT:

@@ -267,6 +267,22 @@ class AttemptLineage:
         if not self.job.is_earlier and try_number != self.task_attempt.try_number:
             self.reconnect(self.earlier.event_files_of(try_number))
 
+    def reconnect_if_attached(self) -> bool:
+        """Read the events of the attempt before if the service ran no other job for this one.
+
+        Some services attach a request to the job that they have under its id or token. Its log is then where the
+        attempt before had it.
+        """
+        number = self.task_attempt.try_number
+        if not self.job.event_log.why_empty or self.job.is_earlier or number == 1:
+            return False
+        event_files = None
+        with suppress(OSError):  # the outbox fails again when it is needed
+            event_files = self.earlier.event_files_of(number - 1)
+        if event_files is not None:
+            self.reconnect(event_files)
+        return event_files is not None
+
     def reconnect(self, event_files: object) -> None:
         """Read the events of a job that an earlier attempt submitted.
 

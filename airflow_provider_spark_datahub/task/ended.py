@@ -92,6 +92,9 @@ class EndedAttempt:
                 lineage.delivery.record_end(lineage.record)
             events = self._events()
             collected = events.collect(self._deadline)
+            if end.spark_succeeded and lineage.reconnect_if_attached():
+                events = JobEvents(lineage.job)
+                collected = events.collect(self._deadline)
             proposals = self._converted(events, collected)
             if proposals is not None:
                 self._deliver(collected, proposals)

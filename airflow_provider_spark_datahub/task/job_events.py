@@ -146,6 +146,8 @@ class JobEvents:
         )  # fmt: skip
         self._converter.restart_log()
         self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
+        if self._event_log.is_unavailable:
+            report.outcome, report.detail = Outcome.UNAVAILABLE, self._event_log.problems[-1]
         self.out_of_time = report.outcome is Outcome.TIMED_OUT or (not self._log_complete and deadline.expired)
         self.saw_everything = (
             (report.outcome in (Outcome.COMPLETE, Outcome.TORN) or self._has_log_alone)

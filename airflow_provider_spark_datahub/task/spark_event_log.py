@@ -39,6 +39,7 @@ class SparkEventLog:
     :param since_ms: start of the attempt, in ms since the epoch.
     :ivar missing: why the job has no log that can be read here; empty if it has one, or was to have none.
     :ivar problems: why a part of the log was not read.
+    :ivar is_unavailable: whether the store of the job's own log failed, so that all of it may be read later.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class SparkEventLog:
         self._open_store, self._since_ms = open_store, since_ms
         self.missing = ""
         self.problems: list[str] = []
+        self.is_unavailable = False
         self.folder = self._place(folder) if folder else None
         self.is_own = is_own
         self._follower: LogFollower | None = None
@@ -208,6 +210,7 @@ class SparkEventLog:
         for event in events:
             converter.add_log_event(event)
         self.problems += events.problems
+        self.is_unavailable = events.is_unavailable and isinstance(self.folder, capture.LogObjects) and self.is_own
         if events.logs or events.problems:
             return events.complete
         self.missing = _WROTE_NONE if self.is_own else f"there is none of this job in {self.folder}"

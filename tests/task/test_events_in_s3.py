@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_provider_spark_datahub.capture.event_log import ATTEMPT_PROPERTY, E
 from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
+from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
@@ -214,6 +216,28 @@ def test_a_job_that_cannot_write_its_log_runs_without_one_the_next_time(one: Try
     second.lineage.avoid_failed_listener(first.lineage.listener_failure)
     with pytest.raises(InjectionError, match="an earlier attempt failed: Spark left no event log in s3"):
         submitted(second)
+
+
+def test_a_log_that_cannot_be_read_at_the_end_stays(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = logged(submitted(one := without_jar(one.folder)))
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStorage, "read_range", Mock(side_effect=OSError("503 Slow Down")))
+        report = one.finish(replace(ENDED, seconds=HANGS))
+    assert "503 Slow Down" in str(report.reason)
+    assert not report.is_complete
+    assert stored()
+    deliver_killed(one)
+    assert not stored()
+
+
+def test_a_service_may_attach_a_second_request_to_the_first_ones_job(one: Try) -> None:
+    """Dataproc does so by the id of a batch, other services by a token: the worker of the first attempt was lost."""
+    stored = logged(submitted(without_jar(one.folder)))
+    second = without_jar(one.folder, number=2)
+    submitted(second)
+    report = second.finish(replace(ENDED, seconds=HANGS))
+    assert (report.reason, set(report.outputs)) == (None, set(TRUTH["outputs"]))
+    assert not stored()
 
 
 def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None:
