@@ -128,7 +128,7 @@ class LogObjects:
         :raises OSError: if the store refuses.
         """
         store = self._store()
-        for name in store.stored(self._folder):
+        for name in sorted(store.stored(self._folder), reverse=True):  # what marks a folder comes last
             store.remove(name)
 
     def __str__(self) -> str:

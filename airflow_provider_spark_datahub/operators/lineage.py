@@ -80,6 +80,10 @@ class SubmissionLauncher(ABC):
                 with suppress(OSError):  # a later task removes it
                     file.unlink(missing_ok=True)
 
+    def has_submitted(self, failure: BaseException) -> bool:  # noqa: ARG002 (for subclasses)
+        """Return whether the call that ended with a failure started a job, as far as that is known."""
+        return True
+
     def stop(self) -> None:
         """Stop the job, and wait until it writes no more events."""
         # Our own on_kill() is for a task that Airflow kills.

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from airflow.providers.common.compat.sdk import AirflowException
+
 from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import (
     ResumableLineageOperator,
@@ -91,6 +93,10 @@ class _RequestLauncher(SubmissionLauncher):
     def spark(self) -> capture.SparkSubmit:
         known = self._request.spark(self._operator, self._document)
         return capture.SparkSubmit(**{"binary": None, "env": {}, "local_driver": False, **known})
+
+    def has_submitted(self, failure: BaseException) -> bool:
+        """Return whether a job ran: Airflow has its own error for one that failed, and a service's client another."""
+        return isinstance(failure, AirflowException)
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
         return self.swapped(**self._request.write(self._document, submissions))

@@ -72,9 +72,8 @@ class _SubmitLauncher(SubmissionLauncher):
             argument_bytes=sum(len(str(getattr(operator, name, None) or "")) for name in _OTHER_ARGUMENTS),
         )
 
-    @property
-    def has_submitted(self) -> bool:
-        """Whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
+    def has_submitted(self, failure: BaseException) -> bool:  # noqa: ARG002 (the hook knows)
+        """Return whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
         return getattr(self._operator._hook, self.process, None) is not None
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:

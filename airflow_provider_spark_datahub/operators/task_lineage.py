@@ -385,7 +385,8 @@ class TaskLineage:
                 self.attempt.driver_output.mark_killed()
             # Airflow stops the job only after execute() has ended; until then the job still writes events.
             (self._launcher or self._find_launcher()).stop()
-        submitted = getattr(self._launcher, "has_submitted", True)
+        has_submitted = getattr(self._launcher, "has_submitted", lambda _: True)
+        submitted = has_submitted(failure)
         return self._end(self._failed_result(failure), failure=_described(failure), submitted=submitted)
 
     def _end(
@@ -408,7 +409,7 @@ class TaskLineage:
             self.guarded("emitting assets of", partial(hooks.emit_assets, *given))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
-        if failure and (listener_failure := attempt.listener_failure):
+        if listener_failure := ended.listener_failure:
             self.remember(_LISTENER_FAILED, partial(attempt.earlier.leave_listener_failure, listener_failure))
         return reported
 

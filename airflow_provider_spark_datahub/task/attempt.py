@@ -361,10 +361,15 @@ class AttemptLineage:
     def _new_event_place(self, spark: SparkSubmit) -> EventPlace:
         """Return a new place for the attempt's events: an unused file, or objects in a store."""
         options = self.options
-        if options.events_store is None and not spark.shares_disk:
+        if not (spark.shares_disk or (options.events_store and (options.openlineage_jar or self._reaches(spark)))):
+            jar = (
+                ""
+                if spark.store_scheme
+                else ", and openlineage_jar, since Spark's own event log cannot be had from there"
+            )
             raise InjectionError(
                 f"the driver shares no disk with this worker: set events_location to {spark.store_scheme or 's3'}://"
-                "connection@bucket/folder, an address that the job may write to"
+                f"connection@bucket/folder, an address that the job may write to{jar}"
             )
         if options.events_store is None:
             if spark.local_driver:
@@ -375,16 +380,21 @@ class AttemptLineage:
         relative = file.relative_to(options.events_location).as_posix()
         return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
 
+    def _reaches(self, spark: SparkSubmit) -> bool:
+        """Return whether the driver surely writes to the store of the events: Spark fails if it cannot write its log."""
+        scheme = (self.options.events_store or "").partition("://")[0]
+        return capture.TRANSPORTS.get(spark.store_scheme or "") == capture.TRANSPORTS.get(scheme, "")
+
     def _own_log_in_store(self, spark: SparkSubmit, events: EventPlace) -> tuple[str, str] | None:
         """Return the addresses of a log of the attempt's own in the store of the events, for driver and worker.
 
-        :returns: ``None`` if it is not known that the driver can write there: a Spark that cannot write its log fails.
+        :returns: ``None`` if the driver may not be able to write there.
         """
-        if not isinstance(events, capture.EventObjects) or spark.local_driver or self._log_failure:
+        if not isinstance(events, capture.EventObjects) or spark.local_driver or not self._reaches(spark):
+            return None
+        if self._log_failure:
             return None
         address = urlsplit(f"{events.uri.removesuffix(EVENT_FOLDER)}{EVENT_LOG_FOLDER}")
-        if spark.store_scheme is None or spark.store_scheme.removesuffix("a") != address.scheme.removesuffix("a"):
-            return None
         bucket = address.netloc.rpartition("@")[2]
         return f"{spark.store_scheme}://{bucket}{address.path}", address.geturl()
 

@@ -48,7 +48,7 @@ class AttemptEnd:
     :param end_ms: time of the end, in ms since the epoch.
     :param seconds: time for the lineage steps.
     :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
-    :param submitted: whether the call started ``spark-submit`` at all, as far as that is known.
+    :param submitted: whether the call started a job at all, as far as that is known.
     """
 
     spark_succeeded: bool
@@ -228,14 +228,23 @@ class EndedAttempt:
 
     # -- the report
 
+    @property
+    def _was_submitted(self) -> bool:
+        return self.end.submitted or self._lineage.job.is_earlier
+
+    @property
+    def listener_failure(self) -> str:
+        """How the capture made the job fail, as far as that is known; empty if it did not."""
+        return self._lineage.listener_failure if self.end.failure and self._was_submitted else ""
+
     def _why_no_events(self, collected: CollectionReport) -> str:
         job = self._lineage.job
         if collected.outcome is not Outcome.MISSING:
             return collected.sentence
+        if not self._was_submitted:
+            return f"the job was not started: {self.end.failure}"
         if job.event_log.why_empty:
             return job.event_log.why_empty
-        if not self.end.submitted and not job.is_earlier:
-            return f"spark-submit was not started: {self.end.failure}"
         if job.driver_is_here is False and isinstance(job.events, Path):
             return (
                 f"there is no event file: the driver ran on another machine, and its {job.events} is not on "
@@ -244,8 +253,8 @@ class EndedAttempt:
             )
         if not self.end.failure or not job.driver_is_here:
             return collected.sentence
-        if self._lineage.listener_failure:
-            return f"there is no event file: {self._lineage.listener_failure}"
+        if self.listener_failure:
+            return f"there is no event file: {self.listener_failure}"
         # The listener writes its first event when the application starts.
         failure = self._lineage.report.failure
         return f"the job failed before its Spark application started, so there are no events: {failure}"
@@ -263,9 +272,9 @@ class EndedAttempt:
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
         report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
         self._describe_log(job.event_log, has_events=bool(collected.events))
-        if self.end.failure and lineage.listener_failure:
+        if self.listener_failure:
             does = "writes no event log" if job.event_log.why_empty else "runs without the listener"
-            report.warnings.append(f"{lineage.listener_failure}; a next attempt {does}")
+            report.warnings.append(f"{self.listener_failure}; a next attempt {does}")
         report.warnings += notes if collected.events else []
         report.warnings += [*settings.domain_warnings(), *diagnostics.messages()]
         report.gaps += diagnostics.gaps

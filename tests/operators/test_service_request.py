@@ -19,15 +19,17 @@ from airflow_provider_spark_datahub.capture import (
     Submission,
     inject,
 )
-from airflow_provider_spark_datahub.operators import (
-    DatabricksSubmitRunDatahubOperator,
+from airflow_provider_spark_datahub.operators.databricks import DatabricksSubmitRunDatahubOperator
+from airflow_provider_spark_datahub.operators.dataproc import (
     DataprocCreateBatchDatahubOperator,
     DataprocSubmitJobDatahubOperator,
+)
+from airflow_provider_spark_datahub.operators.emr import (
     EmrAddStepsDatahubOperator,
     EmrContainerDatahubOperator,
     EmrServerlessStartJobDatahubOperator,
-    GlueJobDatahubOperator,
 )
+from airflow_provider_spark_datahub.operators.glue import GlueJobDatahubOperator
 from airflow_provider_spark_datahub.operators.service_request import Document, ServiceRequestOperator
 
 Json = dict[str, Any]

@@ -215,7 +215,7 @@ def test_a_failure_before_spark_submit_is_named_as_one(spark: FakeSpark, monkeyp
     monkeypatch.setattr(SparkSubmitHook, "__init__", refuse)
     operator = operator_with_lineage(spark, deploy_mode="cluster")
     reason = report_of(operator, fails=ValueError)["reason"]
-    assert reason == "spark-submit was not started: ValueError: no HADOOP_CONF_DIR"
+    assert reason == "the job was not started: ValueError: no HADOOP_CONF_DIR"
 
 
 def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,8 @@ def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None
 def test_a_service_needs_an_address_in_a_store(one: Try) -> None:
     with pytest.raises(InjectionError, match="set events_location to s3a://connection@bucket/folder"):
         submitted(without_jar(one.folder, events_store=None))
-    elsewhere = without_jar(one.folder, events_store="gs://lake/events")
-    with pytest.raises(InjectionError, match="openlineage_jar"):
-        submitted(elsewhere)
+    with pytest.raises(InjectionError, match="set events_location to s3a://connection@bucket/folder"):
+        submitted(without_jar(one.folder, events_store="gs://lake/events"))
+    without_log = replace(SERVICE, store_scheme=None)
+    with pytest.raises(InjectionError, match="and openlineage_jar, since Spark's own event log cannot be had"):
+        without_jar(one.folder).lineage.inject([Submission()], without_log, PARENT, ROOT)
