@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .child_spark import ChildInjection
+    from .child_spark import ChildInjection, SubmitArguments
     from .class_archive import ClassArchive, ClassArchiveError, ClassArchives
     from .connect_session import SESSION_SCHEME, SessionEvents
     from .event_lines import (

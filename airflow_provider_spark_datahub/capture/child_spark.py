@@ -120,7 +120,7 @@ class ChildInjection:
 
 
 @dataclass(frozen=True, slots=True)
-class _SubmitArguments:
+class SubmitArguments:
     """Arguments of Spark's class ``SparkSubmit``, parsed as Spark parses them.
 
     :param options: the options before the application, each with its value (``None`` for a flag) and its position.
@@ -134,7 +134,7 @@ class _SubmitArguments:
     application: str | None = None
 
     @classmethod
-    def parse(cls, arguments: Sequence[str]) -> _SubmitArguments:
+    def parse(cls, arguments: Sequence[str]) -> SubmitArguments:
         """Parse the arguments after the name of the class."""
         start = 1 if arguments[:1] and (arguments[0] in _SHELLS or arguments[0] == "run-example") else 0
         mixed = bool(start) and arguments[0] in _SHELLS
@@ -224,7 +224,7 @@ def _rewrite(
     :param private: folder for a file of the properties that may not be on a command line.
     :raises InjectionError: if lineage cannot be added without risk to the job.
     """
-    parsed = _SubmitArguments.parse(arguments)
+    parsed = SubmitArguments.parse(arguments)
     if parsed.names & _ENDS_WITHOUT_A_JOB:
         return list(arguments), ""
     remote = parsed.value("--remote") or parsed.properties.get("spark.remote") or env.get("SPARK_REMOTE") or ""

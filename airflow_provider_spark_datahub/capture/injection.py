@@ -65,7 +65,7 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
 # A store shows a file when Spark closes it: of a killed driver, the parts before the last remain. 10 MiB is the least.
-_ROLLING = {f"{_EVENT_LOG}rolling.enabled": "true", f"{_EVENT_LOG}rolling.maxFileSize": "10m"}
+_ROLLING = {"rolling.enabled": "true", "rolling.maxFileSize": "10m"}
 # Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the others.
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
 
@@ -247,18 +247,24 @@ def inject_event_log(
         return _EventLogInjection(
             submission, reason=f"the job sets {_EVENT_LOG}enabled={enabled}" if enabled else reason
         )
-    properties = {
-        f"{_EVENT_LOG}enabled": "true",
-        f"{_EVENT_LOG}dir": ours,
-        f"{_EVENT_LOG}compress": str(compress).lower(),
-        **({f"{_EVENT_LOG}compression.codec": "zstd"} if compress else {}),
-        **(_ROLLING if ours == store else {f"{_EVENT_LOG}rolling.enabled": "false"}),
-        f"{_EVENT_LOG}logBlockUpdates.enabled": "false",
-        f"{_EVENT_LOG}logStageExecutorMetrics": "false",
-        f"{_EVENT_LOG}excludedPatterns": ",".join(_UNREAD_EVENTS),
-    }
-    injected = replace(submission, properties={**submission.properties, **properties})
+    log = _own_log(ours, rolling=ours == store, compress=compress)
+    injected = replace(submission, properties={**submission.properties, **log})
     return _EventLogInjection(_with_whole_plans(injected), own_folder, ours=True)
+
+
+def _own_log(place: str, *, rolling: bool, compress: bool) -> dict[str, str]:
+    """Return the properties of an event log that is written for lineage alone."""
+    settings = {
+        "enabled": "true",
+        "dir": place,
+        "compress": str(compress).lower(),
+        **({"compression.codec": "zstd"} if compress else {}),
+        **(_ROLLING if rolling else {"rolling.enabled": "false"}),
+        "logBlockUpdates.enabled": "false",
+        "logStageExecutorMetrics": "false",
+        "excludedPatterns": ",".join(_UNREAD_EVENTS),
+    }
+    return {f"{_EVENT_LOG}{name}": value for name, value in settings.items()}
 
 
 def _with_whole_plans(submission: Submission) -> Submission:

@@ -38,7 +38,7 @@ _APPLICATION = "applicationConfiguration"
 
 
 def on_aws(_operator: Any, _document: Document) -> dict[str, Any]:
-    """Return what is known of the Spark of Amazon's services: each of them has its own file system for ``s3://``."""
+    """Return the known parts of a Spark of Amazon's services: each of them has a file system of its own for ``s3://``."""
     return {"store_scheme": "s3", "shares_disk": False}
 
 

@@ -381,7 +381,7 @@ class AttemptLineage:
         return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
 
     def _reaches(self, spark: SparkSubmit) -> bool:
-        """Return whether the driver surely writes to the store of the events: Spark fails if it cannot write its log."""
+        """Return whether the driver surely writes to the store of the events: Spark fails without its log."""
         scheme = (self.options.events_store or "").partition("://")[0]
         return capture.TRANSPORTS.get(spark.store_scheme or "") == capture.TRANSPORTS.get(scheme, "")
 

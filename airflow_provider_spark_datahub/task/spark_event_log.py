@@ -104,28 +104,29 @@ class SparkEventLog:
                 self.missing = f"{injection.uri} names a whole bucket, or no client of the store is here"
         elif injection.reason:
             self.missing = injection.reason
-        self.folder, self.is_own = self.folder or injection.folder, injection.ours
+        self.folder = self.folder or injection.folder
         if injection.ours:
-            if store is not None and injection.folder is None:
-                self.folder = capture.LogObjects(store[1], self._open_store) if self._open_store else None
+            place = injection.folder or self._place(store[1] if store else "")
             try:
                 # The job would not start without its folder.
-                self._make(access)
+                self._make(place, access)
             except OSError as error:
-                self.missing = f"{self.folder}: {refusal(error)}"
-                self.folder, self.is_own = None, False
+                self.missing, self.folder = f"{place}: {refusal(error)}", None
                 return submission
+            self.folder, self.is_own = place, True
         self._attempt = attempt or str(events_file)
         if self.folder is None or self.is_own:
             return injection.submission
         properties = {**injection.submission.properties, capture.ATTEMPT_PROPERTY: self._attempt}
         return replace(injection.submission, properties=properties)
 
-    def _make(self, access: FileAccess) -> None:
-        if isinstance(self.folder, Path):
-            make_folder(self.folder, sync=False, access=access)
-        elif self.folder is not None:
-            self.folder.make()
+    def _make(self, place: LogPlace | None, access: FileAccess) -> None:
+        if isinstance(place, Path):
+            make_folder(place, sync=False, access=access)
+        elif place is None:
+            raise FileNotFoundError("no client of the store is here")
+        else:
+            place.make()
 
     @property
     def why_empty(self) -> str:

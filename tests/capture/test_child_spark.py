@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.capture import (
     ParentRun,
     Submission,
 )
-from airflow_provider_spark_datahub.capture.child_spark import _main, _rewrite, _SubmitArguments
+from airflow_provider_spark_datahub.capture.child_spark import SubmitArguments, _main, _rewrite
 from airflow_provider_spark_datahub.foundation.files import NotRegularFileError
 from tests.capture.installations import openlineage_jar, spark_at
 from tests.capture.test_class_archive import Worker
@@ -29,13 +29,13 @@ SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 def test_arguments_are_parsed_as_spark_parses_them(
     arguments: list[str], properties: dict[str, str], jars: str | None, application: str | None
 ) -> None:
-    parsed = _SubmitArguments.parse(arguments)
+    parsed = SubmitArguments.parse(arguments)
     assert (parsed.properties, parsed.value("--jars"), parsed.application) == (properties, jars, application)
 
 
 def test_only_changed_arguments_are_replaced() -> None:
     before = ["--conf", "spark.a=1", "--jars", "x.jar", "--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"]
-    parsed = _SubmitArguments.parse(before)
+    parsed = SubmitArguments.parse(before)
     assert parsed.with_submission(parsed.submission) == before
     changed = Submission({"spark.a": "9", "spark.b": "2", "spark.c": "3"}, jars="x.jar,y.jar", packages="a:b:1")
     assert parsed.with_submission(changed) == [
@@ -44,7 +44,7 @@ def test_only_changed_arguments_are_replaced() -> None:
     ]
     changed = Submission(parsed.properties, jars="x.jar", driver_class_path="/ours.jar")
     assert parsed.with_submission(changed) == ["--driver-class-path", "/ours.jar", *before]
-    shell = _SubmitArguments.parse(["pyspark-shell-main", "--name", "x"])
+    shell = SubmitArguments.parse(["pyspark-shell-main", "--name", "x"])
     assert shell.with_submission(Submission({"spark.a": "1"}))[:3] == ["pyspark-shell-main", "--conf", "spark.a=1"]
 
 
@@ -59,7 +59,7 @@ def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\nspark.jars base.jar\n")
     one = injection(tmp_path)
     rewritten, note = _rewrite(["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson", tmp_path)
-    parsed = _SubmitArguments.parse(rewritten)
+    parsed = SubmitArguments.parse(rewritten)
     assert note == ""
     assert parsed.properties["spark.extraListeners"] == f"com.example.Own,{LISTENER}"
     assert parsed.properties["spark.openlineage.transport.location"] == "/events/1.ndjson"
@@ -81,7 +81,7 @@ def test_credentials_of_a_file_stay_off_the_command_line(tmp_path: Path) -> None
         rewritten, _ = _rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path / "task")
         assert "hunter2" not in " ".join(rewritten)
         assert rewritten.count("--properties-file") == 1
-        file = Path(str(_SubmitArguments.parse(rewritten).value("--properties-file")))
+        file = Path(str(SubmitArguments.parse(rewritten).value("--properties-file")))
         assert (file.parent, file.stat().st_mode & 0o777) == (tmp_path / "task", 0o600)
         assert f"{transport}.transports.users.auth.apiKey=hunter2" in file.read_text().splitlines()
         assert "spark.a b" in file.read_text()
@@ -92,13 +92,13 @@ def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
     one = replace(injection(tmp_path), class_archives=str(worker.archives.folder))
     archive = worker.build()
     rewritten, _ = _rewrite(["job.py"], one, worker.env, "/events/1.ndjson", tmp_path)
-    properties = _SubmitArguments.parse(rewritten).properties
+    properties = SubmitArguments.parse(rewritten).properties
     assert f"-XX:SharedArchiveFile={archive.path}" in properties["spark.driver.extraJavaOptions"]
     assert properties["spark.driver.extraClassPath"] == ":".join(archive.class_path)
     rewritten, _ = _rewrite(
         ["--driver-class-path", "/own.jar", "job.py"], one, worker.env, "/events/1.ndjson", tmp_path
     )
-    parsed = _SubmitArguments.parse(rewritten)
+    parsed = SubmitArguments.parse(rewritten)
     assert "-XX:" not in parsed.properties["spark.driver.extraJavaOptions"]
     assert parsed.value("--driver-class-path") == f"/own.jar:{worker.listener[0]}"
 

@@ -58,7 +58,7 @@ class _Linked(BaseOperator):
     operator_extra_links = (_OtherLink(),)
 
 
-class _LinkedWithLineage(SparkLineageOperator, _Linked):  # type: ignore[misc]
+class _LinkedWithLineage(SparkLineageOperator, _Linked):
     """As the cluster policy makes it."""
 
 
@@ -68,7 +68,7 @@ class _Computing(BaseOperator):
         return (_OtherLink(),)
 
 
-class _ComputingWithLineage(SparkLineageOperator, _Computing):  # type: ignore[misc]
+class _ComputingWithLineage(SparkLineageOperator, _Computing):
     pass
 
 
