@@ -98,13 +98,11 @@ class SparkEventLog:
             reads_stores=connection is not None,
             compress=not (followed and local_driver) and find_spec("zstandard") is not None,
         )
+        self.folder, self.missing = injection.folder, injection.reason
         if injection.uri and connection is not None:
             self.folder = self._place(_through(injection.uri, connection))
             if self.folder is None:
                 self.missing = f"{injection.uri} names a whole bucket, or no client of the store is here"
-        elif injection.reason:
-            self.missing = injection.reason
-        self.folder = self.folder or injection.folder
         if injection.ours:
             place = injection.folder or self._place(store[1] if store else "")
             try:
