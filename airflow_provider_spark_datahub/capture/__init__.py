@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         private_folder,
         remove_abandoned_properties,
         running_submits,
+        split_list,
     )
     from .stored_files import COMPRESSED, DamagedFileError, decompressed, read_lines
 else:

@@ -17,7 +17,6 @@ from airflow_provider_spark_datahub.operators.service_request import (
     SparkRequest,
     attributes,
     mapping,
-    texts,
 )
 
 _CLUSTER, _CONF = "new_cluster", "spark_conf"
@@ -37,7 +36,7 @@ def _with_confs(value: Any, confs: Iterator[Mapping[str, Any]]) -> Any:
     """Return a part of a request whose new clusters have other properties."""
     if isinstance(value, Mapping):
         return {
-            name: {**item, _CONF: texts(next(confs))}
+            name: {**item, _CONF: {**next(confs)}}
             if name == _CLUSTER and isinstance(item, Mapping)
             else _with_confs(item, confs)
             for name, item in value.items()
@@ -67,5 +66,5 @@ class DatabricksSubmitRunDatahubOperator(ServiceRequestOperator, DatabricksSubmi
         write=_write,
         waits=lambda operator: operator.wait_for_termination or operator.deferrable,
         how_to_wait="wait_for_termination=True",
-        spark=lambda _, __: {"shares_disk": False},
+        shares_disk=False,
     )

@@ -17,18 +17,12 @@ from airflow_provider_spark_datahub.operators.service_request import (
     SparkRequest,
     attributes,
     joined,
-    listed,
     mapping,
-    texts,
 )
 
 _KINDS = ("pyspark", "spark", "spark_sql", "spark_r")
 _JARS = "jar_file_uris"
 _FILES = ("main_python_file_uri", "main_jar_file_uri")
-
-
-def _on_google(_operator: Any, _document: Document) -> dict[str, Any]:
-    return {"store_scheme": "gs", "shares_disk": False}
 
 
 def _fields(message: Any) -> dict[str, Any]:
@@ -50,7 +44,7 @@ def _submission(spark: Mapping[str, Any], properties: Any) -> capture.Submission
 
 
 def _with_jars(spark: Mapping[str, Any], submission: capture.Submission) -> dict[str, Any]:
-    return {**spark, _JARS: listed(submission.jars)} if submission.jars else {**spark}
+    return {**spark, _JARS: [*capture.split_list(submission.jars)]} if submission.jars else {**spark}
 
 
 def _read_job(document: Document) -> list[capture.Submission]:
@@ -63,7 +57,7 @@ def _write_job(document: Document, submissions: Sequence[capture.Submission]) ->
     [submission], found = submissions, _spark(job, "job")
     if found is None:
         return {}
-    return {"job": {**job, found[0]: {**_with_jars(found[1], submission), "properties": texts(submission.properties)}}}
+    return {"job": {**job, found[0]: {**_with_jars(found[1], submission), "properties": dict(submission.properties)}}}
 
 
 def _runtime(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +86,7 @@ def _write_batch(document: Document, submissions: Sequence[capture.Submission]) 
     [submission], found = submissions, _spark(batch, "batch")
     if found is None:
         return {}
-    runtime = {**_runtime(batch), "properties": texts(submission.properties)}
+    runtime = {**_runtime(batch), "properties": dict(submission.properties)}
     return {"batch": {**batch, found[0]: _with_jars(found[1], submission), "runtime_config": runtime}}
 
 
@@ -105,7 +99,8 @@ class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJob
         write=_write_job,
         waits=lambda operator: not operator.asynchronous,
         how_to_wait="asynchronous=False",
-        spark=_on_google,
+        store_scheme="gs",
+        shares_disk=False,
     )
 
 
@@ -118,5 +113,6 @@ class DataprocCreateBatchDatahubOperator(ServiceRequestOperator, DataprocCreateB
         write=_write_batch,
         waits=lambda operator: not operator.asynchronous,
         how_to_wait="asynchronous=False",
-        spark=_on_google,
+        store_scheme="gs",
+        shares_disk=False,
     )

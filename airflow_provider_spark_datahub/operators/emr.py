@@ -24,7 +24,6 @@ from airflow_provider_spark_datahub.operators.service_request import (
     SparkRequest,
     attributes,
     mapping,
-    texts,
 )
 
 _PARAMETERS = {
@@ -35,11 +34,6 @@ _PARAMETERS = {
 """Field with the options of ``spark-submit``, by the name of the driver: EMR Serverless', and those of EMR on EKS."""
 _DEFAULTS = "spark-defaults"
 _APPLICATION = "applicationConfiguration"
-
-
-def on_aws(_operator: Any, _document: Document) -> dict[str, Any]:
-    """Return the known parts of a Spark of Amazon's services: each of them has a file system of its own for ``s3://``."""
-    return {"store_scheme": "s3", "shares_disk": False}
 
 
 def _driver(document: Document) -> tuple[str, Mapping[str, Any], capture.SubmitArguments] | None:
@@ -77,7 +71,7 @@ def _write_job(document: Document, submissions: Sequence[capture.Submission]) ->
     if (driver := _driver(document)) is None:
         return {}
     name, job, options = driver
-    properties = texts(submission.properties)
+    properties = dict(submission.properties)
     as_options = {known: properties.pop(known) for known in options.properties}
     arguments = options.with_submission(replace(submission, properties=as_options))
     if arguments != list(options.arguments):
@@ -137,7 +131,8 @@ class EmrServerlessStartJobDatahubOperator(ServiceRequestOperator, EmrServerless
         write=_write_job,
         waits=lambda operator: operator.wait_for_completion,
         how_to_wait="wait_for_completion=True",
-        spark=on_aws,
+        store_scheme="s3",
+        shares_disk=False,
     )
 
 
@@ -159,5 +154,6 @@ class EmrAddStepsDatahubOperator(ServiceRequestOperator, EmrAddStepsOperator):
         write=_write_steps,
         waits=lambda operator: operator.wait_for_completion or operator.deferrable,
         how_to_wait="wait_for_completion=True, or deferrable=True",
-        spark=on_aws,
+        store_scheme="s3",
+        shares_disk=False,
     )

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.amazon.aws.operators.glue import GlueJobOperator
 
 from airflow_provider_spark_datahub import capture
-from airflow_provider_spark_datahub.operators.emr import on_aws
 from airflow_provider_spark_datahub.operators.service_request import (
     Document,
     ServiceRequestOperator,
     SparkRequest,
     mapping,
-    texts,
 )
 
 if TYPE_CHECKING:
@@ -63,11 +61,11 @@ def _write(document: Document, submissions: Sequence[capture.Submission]) -> dic
     """Return the arguments that make another submission."""
     [submission], [before] = submissions, _read(document)
     own = _properties({**document["defaults"], **document["script_args"]})
-    changed = {name: value for name, value in texts(submission.properties).items() if own.get(name) != value}
+    changed = {name: value for name, value in submission.properties.items() if own.get(name) != value}
     # The job's own log is not one of its properties.
     changed = {name: value for name, value in changed.items() if before.properties.get(name) != value}
     for name, value in changed.items():
-        if len(value.split()) != 1:
+        if len(str(value).split()) != 1:
             raise capture.InjectionError(f"Glue splits {_CONF} at blanks, and {name} would be {value!r}")
     conf = f" {_CONF} ".join(f"{name}={value}" for name, value in {**own, **changed}.items())
     added = {_CONF: conf, _JARS: submission.jars}
@@ -83,7 +81,8 @@ class GlueJobDatahubOperator(ServiceRequestOperator, GlueJobOperator):
         write=_write,
         waits=lambda operator: operator.wait_for_completion or operator.deferrable,
         how_to_wait="wait_for_completion=True, or deferrable=True",
-        spark=on_aws,
+        store_scheme="s3",
+        shares_disk=False,
     )
 
     def _find_previous_job_run(self, context: Context, task_uuid: str) -> str | None:

@@ -17,9 +17,7 @@ from airflow_provider_spark_datahub.operators.service_request import (
     SparkRequest,
     attributes,
     joined,
-    listed,
     store_scheme,
-    texts,
 )
 
 
@@ -32,9 +30,9 @@ def _read(document: Document) -> list[capture.Submission]:
 def _write(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
     """Return the arguments of ``LivyHook.post_batch`` that make another submission of a batch."""
     [submission] = submissions
-    changed: dict[str, Any] = {"conf": texts(submission.properties)}
+    changed: dict[str, Any] = {"conf": dict(submission.properties)}
     if submission.jars:
-        changed["jars"] = listed(submission.jars)
+        changed["jars"] = [*capture.split_list(submission.jars)]
     return {"spark_params": {**document["spark_params"], **changed}}
 
 

@@ -44,7 +44,8 @@ class SparkRequest:
     :param write: returns values of the operator's attributes that make other submissions of these jobs.
     :param waits: returns whether an operator waits for the end of its job.
     :param how_to_wait: the argument that makes it wait, for users.
-    :param spark: returns more of the :class:`.SparkSubmit` of a document, by name.
+    :param store_scheme: as in :class:`.SparkSubmit`, for all documents; and so :attr:`shares_disk`.
+    :param spark: returns more of the ``SparkSubmit`` of a document, by name.
     """
 
     document: Callable[[Any], Document]
@@ -52,7 +53,14 @@ class SparkRequest:
     write: Callable[[Document, Sequence[capture.Submission]], Mapping[str, Any]]
     waits: Callable[[Any], bool]
     how_to_wait: str
+    store_scheme: str | None = None
+    shares_disk: bool = True
     spark: Callable[[Any, Document], Mapping[str, Any]] = _nothing
+
+    def changed(self, document: Document, submissions: Sequence[capture.Submission]) -> Mapping[str, Any]:
+        """Return values of the operator's attributes that make other submissions; services take texts only."""
+        properties = ({str(name): str(value) for name, value in each.properties.items()} for each in submissions)
+        return self.write(document, [replace(each, properties=next(properties)) for each in submissions])
 
 
 class ServiceRequestOperator(ResumableLineageOperator):
@@ -91,25 +99,16 @@ class _RequestLauncher(SubmissionLauncher):
         ]
 
     def spark(self) -> capture.SparkSubmit:
+        of_all = {"store_scheme": self._request.store_scheme, "shares_disk": self._request.shares_disk}
         known = self._request.spark(self._operator, self._document)
-        return capture.SparkSubmit(**{"binary": None, "env": {}, "local_driver": False, **known})
+        return capture.SparkSubmit(**{"binary": None, "env": {}, "local_driver": False, **of_all, **known})
 
     def has_submitted(self, failure: BaseException) -> bool:
         """Return whether a job ran: Airflow has its own error for one that failed, and a service's client another."""
         return isinstance(failure, AirflowException)
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
-        return self.swapped(**self._request.write(self._document, submissions))
-
-
-def texts(properties: Mapping[str, object]) -> dict[str, str]:
-    """Return Spark properties as a service takes them: as texts."""
-    return {str(name): str(value) for name, value in properties.items()}
-
-
-def listed(entries: str | None) -> list[str]:
-    """Return the entries of a text with commas."""
-    return [entry.strip() for entry in (entries or "").split(",") if entry.strip()]
+        return self.swapped(**self._request.changed(self._document, submissions))
 
 
 def joined(entries: Sequence[str] | str | None) -> str | None:

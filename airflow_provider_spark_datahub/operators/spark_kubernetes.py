@@ -17,10 +17,8 @@ from airflow_provider_spark_datahub.operators.service_request import (
     SparkRequest,
     attributes,
     joined,
-    listed,
     mapping,
     store_scheme,
-    texts,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +56,12 @@ def _write(document: Document, submissions: Sequence[capture.Submission]) -> dic
     """Return the arguments whose manifest makes another submission."""
     [submission] = submissions
     spec = dict(_spec(document))
-    properties = texts(submission.properties)
+    properties = dict(submission.properties)
     driver = mapping(spec.get("driver"))
     if driver.get("javaOptions"):
         spec["driver"] = {**driver, "javaOptions": properties.pop(_JAVA_OPTIONS, driver["javaOptions"])}
     spec["sparkConf"] = properties
-    lists = {"jars": listed(submission.jars), "packages": listed(submission.packages)}
+    lists = {"jars": [*capture.split_list(submission.jars)], "packages": [*capture.split_list(submission.packages)]}
     if added := {name: value for name, value in lists.items() if value}:
         spec["deps"] = {**mapping(spec.get("deps")), **added}
     body = document["template_body"]

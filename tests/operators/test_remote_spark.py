@@ -234,7 +234,7 @@ def with_lineage(request: SparkRequest, field: str, value: Any, jar: JarChoice) 
     """Return the operator's attributes for a request with lineage."""
     lineage = LineageInjection("/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"})
     [submission] = request.read({field: value})
-    return request.write({field: value}, [inject(submission, lineage).submission])
+    return request.changed({field: value}, [inject(submission, lineage).submission])
 
 
 def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:

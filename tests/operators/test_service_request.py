@@ -159,7 +159,7 @@ each_service = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 def changed(case: Case, submission: Submission) -> Document:
     others = case.operator.spark_request.read(case.document)[1:]
-    return {**case.document, **case.operator.spark_request.write(case.document, [submission, *others])}
+    return {**case.document, **case.operator.spark_request.changed(case.document, [submission, *others])}
 
 
 @each_service
@@ -203,7 +203,7 @@ def test_several_steps_get_the_same_and_others_stay() -> None:
     for given in (steps, repr(steps)):
         found = request.read({"steps": given})
         assert [submission.application for submission in found] == ["a.py", "SparkPi"]
-        written = request.write({"steps": given}, [Submission({"spark.x": str(n)}) for n in (1, 2)])["steps"]
+        written = request.changed({"steps": given}, [Submission({"spark.x": str(n)}) for n in (1, 2)])["steps"]
         assert [each["HadoopJarStep"]["Args"] for each in written] == [
             ["spark-submit", "--conf", "spark.x=1", "a.py"],
             steps[1]["HadoopJarStep"]["Args"],
@@ -251,9 +251,9 @@ def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() 
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3://logs/ui/"}
     assert submission.properties == {**log, "spark.a": "1"}
     other = Submission({**submission.properties, "spark.b": "2"})
-    assert request.write(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
+    assert request.changed(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
     with pytest.raises(InjectionError, match=r"Glue splits --conf at blanks, and spark.b would be 'x y'"):
-        request.write(document, [Submission({"spark.b": "x y"})])
+        request.changed(document, [Submission({"spark.b": "x y"})])
     operator.create_job_kwargs, operator.update_config = {"DefaultArguments": {"--conf": "spark.c=3"}}, True
     assert request.read(request.document(operator))[0].properties == {**log, "spark.c": "3"}
     hook.conn.get_job.side_effect = GoneError
