@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "events_location": Option(
         "Absolute folder for the OpenLineage events of the jobs, on the machine of the driver, or an "
-        "address in S3: s3://connection@bucket/prefix. Empty: $AIRFLOW_HOME/spark_datahub/events."
+        "address in S3 or GCS: s3://connection@bucket/prefix. Empty: $AIRFLOW_HOME/spark_datahub/events."
     ),
     "outbox_location": Option(
         "Folder, or URI in an object store, for lineage that is not delivered yet. Empty: "
@@ -118,8 +118,8 @@ OPTIONS: Mapping[str, Option] = {
         example="listener",
     ),
     "event_log_conn_id": Option(
-        "Connection that reads a job's own Spark event log in S3 (spark.eventLog.dir=s3a://...). Empty: "
-        "that of events_location, if it is in S3; else such a log is not read.",
+        "Connection that reads a job's own Spark event log in S3 or GCS (spark.eventLog.dir=s3a://...). "
+        "Empty: that of events_location, if it is in a store; else such a log is not read.",
         example="aws_default",
         argument=False,
     ),
@@ -145,7 +145,7 @@ class LineageOptions:
     :param events_store: URI of the folder for events in an object store.
     :param outbox_limits: ``None`` for the defaults.
     :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub warm`` made none.
-    :param event_log_connection: empty for the store's own defaults; ``None`` if a log in S3 is not read.
+    :param event_log_connection: empty for the store's own defaults; ``None`` if a log in a store is not read.
     :param notes: messages for the user about options that are accepted without effect.
     :param problems: messages for the user about options and settings that are left out, since they cannot be used.
     """

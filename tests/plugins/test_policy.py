@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -101,6 +102,17 @@ def test_tasks_of_the_named_operators_have_lineage(monkeypatch: pytest.MonkeyPat
     below = "airflow.providers.standard.operators.bash.BashOperator, PythonOperator"
     by_path = lineage_classes(with_policy(some_dag(), monkeypatch, below))
     assert by_path == {**without, "bash": ChildSparkOperator, "count": ChildSparkOperator, **ours}
+
+
+@pytest.mark.parametrize("name", [name for name in policy.DROP_INS if not name.startswith("_")])
+def test_each_operator_with_a_drop_in_gets_it(name: str) -> None:
+    module, kind = policy.DROP_INS[name]
+    drop_in = getattr(import_module(f"airflow_provider_spark_datahub.operators.{module}"), kind)
+    (operator,) = (base for base in drop_in.__mro__ if base.__name__ == name)
+    with_lineage = policy._with_lineage(operator, frozenset([name]))
+    assert with_lineage is not None
+    assert issubclass(with_lineage, drop_in)
+    assert (with_lineage.__name__, with_lineage.template_fields) == (name, operator.template_fields)
 
 
 def test_a_decorated_task_is_named_by_its_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
