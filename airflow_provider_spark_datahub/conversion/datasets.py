@@ -97,18 +97,13 @@ class Symlinks:
         if properties is not None and _is_of_session(facets):
             identifier = identifier._replace(name=session_table(identifier.name, properties))
         table, selector = _without_selector(dataset, _in_datahub(identifier, kinds, settings), facets)
-        self._keep(dataset, table, kinds, settings)
-        return selector.lower() not in METADATA_TABLES
-
-    def _keep(self, dataset: DatasetId, table: DatasetId, kinds: Collection[str], settings: LineageSettings) -> None:
-        """Keep the table, unless an earlier event knew more of the same one."""
+        # An earlier event may have known more: OpenLineage describes a Delta table only where it is written.
         earlier, depth_before = self.by_dataset.get(dataset), self._depths.get(dataset, 1)
         depth = 2 if {*kinds} - {"hive"} else bool(kinds)
-        if settings.catalog_platforms and earlier and earlier.name == table.name and depth < depth_before:
-            # OpenLineage describes a Delta table only where it is written.
-            table = earlier
+        if not (settings.catalog_platforms and earlier and earlier.name == table.name and depth < depth_before):
+            self.by_dataset[dataset] = table
         self._depths[dataset] = max(depth, depth_before) if earlier else depth
-        self.by_dataset[dataset] = table
+        return selector.lower() not in METADATA_TABLES
 
 
 def _is_of_session(facets: Facets) -> bool:

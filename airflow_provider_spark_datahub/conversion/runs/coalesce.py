@@ -6,7 +6,7 @@ See the conversion rules, section 7.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -156,14 +156,14 @@ class CoalescedJob:
         self._application, self._settings, self._ending = application, settings, ending
         self._flow, self._id, self._name = _identity(application.runs, settings)
         self._result = _result(application, ending)
+        self._ended_well = self._result is not None and self._result.type == "SUCCESS"
         self._unreported_queries = application.unreported_queries
         self.job_urn = urns.datajob_urn(self._flow.urn, self._id)
         # Other edges in DataHub are outdated if the events name all that the job read and wrote.
         own = application.own_run
         seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
-        ended_well = self._result is not None and self._result.type == "SUCCESS"
         # A write that was refused now may have been done by an earlier run: its edges are still true.
-        is_complete = ended_well and ending.events_complete and seen and not self._unreported_queries
+        is_complete = self._ended_well and ending.events_complete and seen and not self._unreported_queries
         is_complete = is_complete and not any(run.refused for run in application.runs)
         self.patch_edges = settings.use_patch or not is_complete
 
@@ -173,7 +173,17 @@ class CoalescedJob:
         runs, details = application.runs, application.details
         start_ms = min((run.start_ms for run in runs if run.start_ms is not None), default=None)
         end_ms = max((run.end_ms for run in runs if run.end_ms is not None), default=None)
-        lineage, diagnostics = self._edges(namer)
+        diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
+        lineage = Lineage.of(
+            runs,
+            namer,
+            settings,
+            diagnostics,
+            in_flight=self._in_flight(),
+            succeeded=self._ended_well,
+            with_gaps=True,
+            has_log=application.has_log,
+        )
         if own is not None and not application.execution_counts:
             streams = [_STREAMS] if any(run.is_streaming for run in runs) else []
             diagnostics.gaps = (*_adaptive_gap(runs), *streams, *diagnostics.gaps)
@@ -196,22 +206,6 @@ class CoalescedJob:
         run.dataset_properties = uses.properties()
         diagnostics.gaps = (*diagnostics.gaps, *uses.empty_reads())[:MAX_LISTED]
         return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations, uses=uses)
-
-    def _edges(self, namer: DatasetNamer) -> tuple[Lineage, Diagnostics]:
-        """Return the lineage, and diagnostics of this job."""
-        application = self._application
-        diagnostics = Diagnostics(unreported_queries=self._unreported_queries)
-        lineage = Lineage.of(
-            application.runs,
-            namer,
-            self._settings,
-            diagnostics,
-            in_flight=self._in_flight(),
-            succeeded=self._result is not None and self._result.type == "SUCCESS",
-            with_gaps=True,
-            has_log=application.has_log,
-        )
-        return lineage, diagnostics
 
     def _in_flight(self) -> frozenset[str]:
         """Return the job types whose queries wrote nothing if they have no end: the driver died while they ran.
@@ -276,22 +270,17 @@ def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | 
 
 
 def _identity(runs: Sequence[RunState], settings: LineageSettings) -> tuple[FlowIdentity, str, str]:
-    """Return the flow, and id and name of the job."""
+    """Return the flow, and id and name of the job: the last event's, under the application's name if any has it."""
     last = max(runs, key=lambda run: run.last_index)
-    flow = _flow(last, runs, settings)
-    # Only Spark's queries are parts of an application: each run of another engine is a job of its own.
-    if flow.orchestrator == "spark" or any(run.job_type == APPLICATION for run in runs):
-        return flow, flow.flow_id, flow.flow_id
-    return flow, last.job_name, display_name(last.job_name)
-
-
-def _flow(last: RunState, runs: Iterable[RunState], settings: LineageSettings) -> FlowIdentity:
-    """Return the last event's flow under the application's name, which not every event has."""
     # The first events of a session may still have the name of the session before.
     session_names = [run.session_name for run in runs if run.session_name]
     app_name = next((run.app_name for run in runs if run.app_name), session_names[-1] if session_names else "")
     flow_id = settings.flow_id(app_name) if app_name else last.flow.flow_id
-    return FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
+    flow = FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
+    # Only Spark's queries are parts of an application: each run of another engine is a job of its own.
+    if flow.orchestrator == "spark" or any(run.job_type == APPLICATION for run in runs):
+        return flow, flow_id, flow_id
+    return flow, last.job_name, display_name(last.job_name)
 
 
 def _definition(

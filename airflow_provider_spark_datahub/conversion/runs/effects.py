@@ -390,11 +390,14 @@ def _read_by(run: RunState) -> Iterator[DatasetId]:
 def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
     """Return the runs as if each table that they wrote had its last name from the beginning (Deviation 9).
 
+    Of their column lineage, only columns and files that their inputs have are left.
+
     A table that is dropped in the end keeps the name under which it was written. If that name is used again and nothing
     read the dropped table, the dropped table has no lineage.
 
     :param runs: in the order of their first events.
     """
+    runs = tuple(_with_folders(with_known_columns(run)) if run.outputs else run for run in runs)
     if not any(state.lifecycle in NOT_WRITTEN for run in runs for state in run.outputs.values()):
         return runs
     generations = _Generations(runs, namer)
@@ -536,7 +539,7 @@ def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId |
     return model if is_tuned or not stage["part"] else dataset._replace(name=f"{model.name}{stage['part']}")
 
 
-def with_folders(run: RunState) -> RunState:
+def _with_folders(run: RunState) -> RunState:
     """Replace files in column lineage by the input folder that contains them.
 
     Files with names of their own take the place of the folder, as the job listed them.

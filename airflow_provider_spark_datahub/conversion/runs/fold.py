@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -141,7 +141,7 @@ class DatasetState(msgspec.Struct, gc=False):
     @property
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
-        return _lower_names(self.schema)
+        return frozenset(map(str.lower, field_names(self.schema)))
 
 
 _LARGEST_ID = 2.0**63
@@ -162,12 +162,6 @@ def _replaces(output_facets: Facets) -> bool:
     counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
     pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
     return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
-
-
-# The events of an application repeat the schemas of its tables.
-@lru_cache(maxsize=256)
-def _lower_names(schema: bytes | None) -> frozenset[str]:
-    return frozenset(map(str.lower, field_names(schema)))
 
 
 class RunState(msgspec.Struct, gc=False):

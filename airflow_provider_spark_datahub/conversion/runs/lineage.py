@@ -46,8 +46,6 @@ from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.effects import (
     statements_within,
     under_last_names,
-    with_folders,
-    with_known_columns,
     with_multi_inserts,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
@@ -259,8 +257,7 @@ class Lineage(msgspec.Struct, gc=False):
         if settings.capture_column_level_lineage:
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        known = tuple(with_folders(with_known_columns(run)) if run.outputs else run for run in runs)
-        runs = under_last_names(known, namer)
+        runs = under_last_names(runs, namer)
         edges = _Edges(runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit)
         lineage = cls(
             inputs=edges.inputs(),
