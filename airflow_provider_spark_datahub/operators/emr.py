@@ -32,7 +32,6 @@ _PARAMETERS = {
     "sparkSqlJobDriver": "sparkSqlParameters",
 }
 """Field with the options of ``spark-submit``, by the name of the driver: EMR Serverless', and those of EMR on EKS."""
-_DEFAULTS = "spark-defaults"
 _APPLICATION = "applicationConfiguration"
 
 
@@ -49,44 +48,49 @@ def _driver(document: Document) -> tuple[str, Mapping[str, Any], capture.SubmitA
         raise capture.InjectionError(f"{_PARAMETERS[name]} cannot be read: {error}") from error
 
 
-def _defaults(document: Document) -> dict[str, str]:
-    """Return the properties of the classification ``spark-defaults``, which an option ``--conf`` hides."""
+def _defaults(document: Document) -> tuple[int, dict[str, str]] | None:
+    """Return the place and the properties of the classification ``spark-defaults``, which options ``--conf`` hide."""
     configurations = mapping(document["configuration_overrides"]).get(_APPLICATION) or ()
-    found = (each.get("properties") for each in configurations if each.get("classification") == _DEFAULTS)
-    return {**mapping(next(found, None))}
+    found = ((at, each) for at, each in enumerate(configurations) if each.get("classification") == "spark-defaults")
+    return next(((at, {**mapping(each.get("properties"))}) for at, each in found), None)
 
 
 def _read_job(document: Document) -> list[capture.Submission]:
     if (driver := _driver(document)) is None:
         return []
     _, job, options = driver
+    _, defaults = _defaults(document) or (0, {})
     submission = options.submission
-    properties = {**_defaults(document), **submission.properties}
+    properties = {**defaults, **submission.properties}
     return [replace(submission, properties=properties, application=job.get("entryPoint"))]
 
 
 def _write_job(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
-    """Return a job that makes another submission: new properties are defaults, as Airflow's own injection has them."""
+    """Return a job that makes another submission.
+
+    New properties go to its ``spark-defaults``. A job without any gets options: with this classification it would do
+    without those of its application, since the service merges whole classifications.
+    """
     [submission] = submissions
     if (driver := _driver(document)) is None:
         return {}
-    name, job, options = driver
-    properties = dict(submission.properties)
-    as_options = {known: properties.pop(known) for known in options.properties}
-    arguments = options.with_submission(replace(submission, properties=as_options))
-    if arguments != list(options.arguments):
-        job = {**job, _PARAMETERS[name]: shlex.join(arguments)}
-    overrides = dict(mapping(document["configuration_overrides"]))
-    configurations = list(overrides.get(_APPLICATION) or ())
-    at = next((at for at, each in enumerate(configurations) if each.get("classification") == _DEFAULTS), None)
-    if at is None:
-        configurations.append({"classification": _DEFAULTS, "properties": properties})
-    else:
-        configurations[at] = {**configurations[at], "properties": properties}
-    return {
-        "job_driver": {**document["job_driver"], name: job},
-        "configuration_overrides": {**overrides, _APPLICATION: configurations},
-    }
+    (name, job, options), defaults = driver, _defaults(document)
+    properties = {**submission.properties}
+    as_options = {known: properties.pop(known) for known in (options.properties if defaults else list(properties))}
+    arguments, users = options.with_submission(replace(submission, properties=as_options)), options.arguments
+    new = len(arguments) - len(users)
+    text = job.get(_PARAMETERS[name]) or ""
+    is_prefix = new >= 0 and tuple(arguments[new:]) == users
+    text = f"{shlex.join(arguments[:new])} {text}".strip() if is_prefix else shlex.join(arguments)
+    # The service refuses an empty text.
+    job = {**job, _PARAMETERS[name]: text} if text else job
+    changed = {"job_driver": {**document["job_driver"], name: job}}
+    if defaults is None:
+        return changed
+    overrides = document["configuration_overrides"]
+    configurations = list(overrides[_APPLICATION])
+    configurations[defaults[0]] = {**configurations[defaults[0]], "properties": properties}
+    return {**changed, "configuration_overrides": {**overrides, _APPLICATION: configurations}}
 
 
 def _steps(document: Document) -> list[Any]:

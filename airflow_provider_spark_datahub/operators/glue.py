@@ -37,6 +37,8 @@ def _document(operator: Any) -> Document:
     created = operator.create_job_kwargs or {}
     job = {**job, **created} if operator.update_config or not job else job
     command = mapping(job.get("Command")).get("Name", _SPARK_COMMANDS[0])
+    if _CONF in mapping(job.get("NonOverridableArguments")):
+        raise capture.InjectionError(f"the job {operator.job_name} does not let a run set {_CONF}")
     return {"script_args": operator.script_args, "defaults": mapping(job.get("DefaultArguments")), "command": command}
 
 

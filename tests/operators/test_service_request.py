@@ -192,6 +192,18 @@ def test_the_listener_and_airflows_own_injection_agree(case: Case) -> None:
     assert airflows._is_transport_information_present_in_spark_properties(dict(properties))
 
 
+@pytest.mark.parametrize("overrides", [None, {}, {"applicationConfiguration": []}])
+def test_a_job_without_spark_defaults_gets_none(overrides: Json | None) -> None:
+    """EMR Serverless merges by classification: one of the job's would replace that of its application."""
+    request = EmrServerlessStartJobDatahubOperator.spark_request
+    document = {"job_driver": {"sparkSubmit": EMR}, "configuration_overrides": overrides}
+    [submission] = request.read(document)
+    written = request.changed(document, [Submission({**submission.properties, "spark.a": "b c"}, jars=submission.jars)])
+    assert written.keys() == {"job_driver"}
+    parameters = written["job_driver"]["sparkSubmit"]["sparkSubmitParameters"]
+    assert parameters == f"--conf 'spark.a=b c' {EMR['sparkSubmitParameters']}", "the user's text stays as it is"
+
+
 def test_several_steps_get_the_same_and_others_stay() -> None:
     request = EmrAddStepsDatahubOperator.spark_request
     steps = [
@@ -254,6 +266,10 @@ def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() 
     assert request.changed(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
     with pytest.raises(InjectionError, match=r"Glue splits --conf at blanks, and spark.b would be 'x y'"):
         request.changed(document, [Submission({"spark.b": "x y"})])
+    job["NonOverridableArguments"] = {"--conf": "spark.d=4"}
+    with pytest.raises(InjectionError, match="the job a does not let a run set --conf"):
+        request.document(operator)
+    del job["NonOverridableArguments"]
     operator.create_job_kwargs, operator.update_config = {"DefaultArguments": {"--conf": "spark.c=3"}}, True
     assert request.read(request.document(operator))[0].properties == {**log, "spark.c": "3"}
     hook.conn.get_job.side_effect = GoneError
