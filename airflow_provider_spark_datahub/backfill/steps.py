@@ -117,10 +117,11 @@ class _Lines:
 
     def __init__(self) -> None:
         self._heads: set[Row] = set()
+        self._head = archive.EventHead.reader()
 
     def event(self, path: str, offset: int, line: bytes) -> Row:
         try:
-            head, text = _head_and_text(line)
+            head, text = self._head_and_text(line)
         except (BadLineError, EventError) as error:
             torn = isinstance(error, BadLineError) and not line.endswith(b"\n")
             return _problem(path, offset, f"cut off: its writer was killed ({error})" if torn else str(error))
@@ -135,22 +136,21 @@ class _Lines:
         self._heads.add(head[1:])
         return [link._asdict() for link in head.links()]
 
+    def _head_and_text(self, line: bytes) -> tuple[archive.EventHead, bytes]:
+        text = line.strip()
+        # Looking for a single backslash first is much faster.
+        if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
+            text = checked_text(line)
+        try:
+            return self._head(text), text
+        except EventError:
+            # If the line is not JSON at all, this raises with that reason, which explains more.
+            checked_text(line)
+            raise
+
 
 def _problem(path: str, offset: int, reason: str) -> Row:
     return (path, offset, reason, *[None] * (len(EVENTS) - len(_PROBLEM)))
-
-
-def _head_and_text(line: bytes) -> tuple[archive.EventHead, bytes]:
-    text = line.strip()
-    # Looking for a single backslash first is much faster.
-    if not text.isascii() or (b"\\" in text and (b"\\ud" in text or b"\\uD" in text)):
-        text = checked_text(line)
-    try:
-        return archive.EventHead.read(text), text
-    except EventError:
-        # If the line is not JSON at all, this raises with that reason, which explains more.
-        checked_text(line)
-        raise
 
 
 # -- convert

@@ -1,7 +1,7 @@
 """Conversion of archives: group events, convert each group, and keep of every aspect what DataHub would have kept.
 
-The events of one application are spread over files, in any order. The head of an event, which is read without decoding
-the rest, names a first group: the run of its application. A query of a query, a Hive session, or a run whose events
+The events of one application are spread over files, in any order. The head of an event names a first group: the run of
+its application. A query of a query, a Hive session, or a run whose events
 name its parent only sometimes need more: links between runs and groups show which groups to merge.
 
 Each group is converted by itself, in the order of its events' times, as its task would convert it. Versions of an
@@ -13,7 +13,7 @@ only add edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -24,7 +24,7 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.aspects import edge_patch, proposals_of
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, QUERY_TYPES, RunEvent, parse_time_ms
+from airflow_provider_spark_datahub.conversion.events import APPLICATION, QUERY_TYPES, EventReader, RunEvent
 from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -77,23 +77,10 @@ class EventHead(NamedTuple):
     session_id: str = ""
 
     @classmethod
-    def read(cls, text: bytes) -> EventHead:
-        """Read the head of an event.
-
-        :raises EventError: if it is not a run event, or has no run id or job name.
-        """
-        try:
-            event = _decode(text)
-        except (msgspec.MsgspecError, RecursionError):
-            # The full parser tolerates a null or a number that the spec does not allow.
-            return cls.of(RunEvent.parse(text))
-        run, job_type = event.run, event.job.facets.job_type.job_type
-        # Most events are Spark's, which the head decides. The full parser reads the others.
-        if job_type not in _SPARK or run.facets.hive_session or not (run.run_id.strip() and event.job.name.strip(".")):
-            return cls.of(RunEvent.parse(text))
-        time_ms = parse_time_ms(event.event_time)
-        parent_run_id = run.facets.parent.run.run_id.strip().lower()
-        return cls(NO_TIME if time_ms is None else time_ms, run.run_id.strip().lower(), job_type, parent_run_id)
+    def reader(cls) -> Callable[[bytes], EventHead]:
+        """Return a function that reads the head of an event, and raises EventError if it has no run id or job name."""
+        read = EventReader().read
+        return lambda text: cls.of(read(text))
 
     @classmethod
     def of(cls, event: RunEvent) -> EventHead:
@@ -128,47 +115,6 @@ class EventHead(NamedTuple):
             yield Link("query", self.run_id, group)
         if self.parent_run_id and self.job_type != APPLICATION:
             yield Link("run" if is_query or self.session_id else "child", self.parent_run_id, group)
-
-
-class _Id(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    run_id: str = ""
-
-
-class _Parent(msgspec.Struct, frozen=True, gc=False):
-    run: _Id = _Id()
-
-
-class _RunFacets(msgspec.Struct, frozen=True, gc=False):
-    parent: _Parent = _Parent()
-    hive_session: msgspec.Raw = msgspec.Raw()
-
-
-class _Run(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    run_id: str
-    facets: _RunFacets = _RunFacets()
-
-
-class _JobType(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    job_type: str = ""
-
-
-class _JobFacets(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    job_type: _JobType = _JobType()
-
-
-class _Job(msgspec.Struct, frozen=True, gc=False):
-    name: str
-    facets: _JobFacets = _JobFacets()
-
-
-class _Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    run: _Run
-    job: _Job
-    event_time: str = ""
-
-
-_decode = msgspec.json.Decoder(_Event).decode
-_SPARK = frozenset({"APPLICATION", "SQL_JOB", "RDD_JOB"})
 
 
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:

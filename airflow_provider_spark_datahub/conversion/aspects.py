@@ -259,7 +259,6 @@ def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
         run_type=details.run_type,
         template_urn=job_urn,
         parent_urn=run.parent_urn,
-        upstream_urns=[urns.dpi_urn(run_id) for run_id in details.upstream_runs],
     )
     return [*instance.proposals(), *_run_events(run, urn, job.lineage.partitions)]
 

@@ -51,10 +51,11 @@ def convert_archive(
     wanted = wanted or ArchiveFilter()
     result = ArchiveConversion()
     heads: list[EventHead] = []
+    read_head = EventHead.reader()
     archived: list[ArchivedEvent] = []
     for file, offset, text in events:
         try:
-            head = EventHead.read(text)
+            head = read_head(text)
         except EventError as error:
             result.quarantined.append(_ArchiveProblem(file, offset, str(error)))
             continue

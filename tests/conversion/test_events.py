@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from airflow_provider_spark_datahub.conversion.events import RunEvent, as_object
 from tests.cases import cases
 from tests.conversion.builders import (
     APP,
-    CORPUS,
     QUERY,
     START_MS,
     Json,
@@ -93,34 +91,8 @@ def test_a_blank_parent_is_ignored() -> None:
     assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).names.parent_run_id == APP
 
 
-# -- The head of an event is what the whole event says
-
-
-FILES = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
-
-
-def outcome(read: Callable[[bytes], EventHead], text: bytes) -> EventHead | str:
-    """Return the head, or the error."""
-    try:
-        return read(text)
-    except EventError as error:
-        return str(error)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_heads_of_real_events_agree_with_the_events(path: Any) -> None:
-    for line in path.read_bytes().splitlines():
-        assert outcome(EventHead.read, line) == outcome(lambda text: EventHead.of(RunEvent.parse(text)), line)
-
-
-@cases("events")
-def test_the_head_is_as_tolerant_as_the_converter(change: dict[str, Any]) -> None:
-    text = json.dumps(query() | change).encode()
-    assert outcome(EventHead.read, text) == outcome(lambda one: EventHead.of(RunEvent.parse(one)), text)
-
-
 def test_an_event_without_a_time_comes_before_all_others() -> None:
-    assert EventHead.read(json.dumps(event() | {"eventTime": ""}).encode()).time_ms == NO_TIME < 0
+    assert EventHead.of(RunEvent.parse(event() | {"eventTime": ""})).time_ms == NO_TIME < 0
 
 
 # -- The same lineage in the facets of OpenLineage's spec, from the versions of 1.13 to those of 1.55

@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.conversion.facets.run import (
 from airflow_provider_spark_datahub.conversion.redaction import REDACTED
 from tests.cases import cases
 from tests.conversion.builders import (
-    OTHER_QUERY,
     START_MS,
     Json,
     dataset,
@@ -132,16 +131,9 @@ def test_details_of_a_run_are_read(facets: Any, expected: Json) -> None:
     assert RunDetails.of(parsed(run_facets=facets)) == RunDetails(**expected | {"interval": interval})
 
 
-def test_job_dependencies_are_upstream_runs() -> None:
-    upstream = [{"run": {"runId": OTHER_QUERY}, "job": {}}, {"job": {"name": "no run"}}, None]
-    found = written(*whole_application(run_facets={"jobDependencies": {"upstream": upstream}}))
-    relationships = find(found, "dataProcessInstanceRelationships").aspect
-    assert relationships["upstreamInstances"] == [f"urn:li:dataProcessInstance:{OTHER_QUERY}"]
-
-
 def test_details_of_several_runs_are_merged() -> None:
     own = RunDetails(url="http://own", attempt=2, properties={"a": "own"})
-    query_details = RunDetails("http://query", "STREAMING", 9, DAY, {"a": "query", "b": "query"}, {"r": None})
+    query_details = RunDetails("http://query", "STREAMING", 9, DAY, {"a": "query", "b": "query"})
     assert RunDetails.merged(own, [None, query_details]) == RunDetails(
         "http://own", "STREAMING", 2, DAY, {"a": "own", "b": "query"}
     )
@@ -153,11 +145,9 @@ def test_details_of_several_runs_are_merged() -> None:
 
 
 def test_details_of_later_events_count() -> None:
-    first = RunDetails("http://first", None, 1, DAY, {"a": "1", "b": "1"}, {"r": None})
-    later = RunDetails(run_type="STREAMING", attempt=2, properties={"b": "2"}, upstream_runs={"s": None})
-    assert RunDetails.updated(first, later) == RunDetails(
-        "http://first", "STREAMING", 2, DAY, {"a": "1", "b": "2"}, {"r": None, "s": None}
-    )
+    first = RunDetails("http://first", None, 1, DAY, {"a": "1", "b": "1"})
+    later = RunDetails(run_type="STREAMING", attempt=2, properties={"b": "2"})
+    assert RunDetails.updated(first, later) == RunDetails("http://first", "STREAMING", 2, DAY, {"a": "1", "b": "2"})
     assert (
         RunDetails.updated(first, None) is RunDetails.updated(None, first) is RunDetails.updated(first, first) is first
     )

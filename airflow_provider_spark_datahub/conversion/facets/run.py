@@ -162,7 +162,6 @@ class RunDetails:
 
     :param url: page of the run in the system that ran it.
     :param attempt: the attempt's number, from 1.
-    :param upstream_runs: ids of the runs that this run waited for.
     """
 
     url: str = ""
@@ -170,7 +169,6 @@ class RunDetails:
     attempt: int | None = None
     interval: DataInterval | None = None
     properties: dict[str, str] = field(default_factory=dict)
-    upstream_runs: dict[str, None] = field(default_factory=dict)
 
     @staticmethod
     def of(event: RunEvent) -> RunDetails | None:
@@ -191,21 +189,19 @@ class RunDetails:
             attempt=later.attempt or known.attempt,
             interval=later.interval or known.interval,
             properties=known.properties | later.properties,
-            upstream_runs=known.upstream_runs | later.upstream_runs,
         )
 
     @staticmethod
     def merged(own: RunDetails | None, others: Iterable[RunDetails | None]) -> RunDetails:
         """Return the details of an application.
 
-        :param own: details of the application's own run. Only its attempt and its upstream runs count.
+        :param own: details of the application's own run. Only its attempt counts.
         :param others: details of its other runs, by priority, for the details that its own run lacks.
         """
         known: RunDetails | None = None
         for details in (*reversed([*others]), own):
             known = RunDetails.updated(known, details)
-        own = own or NO_DETAILS
-        return replace(known or NO_DETAILS, attempt=own.attempt, upstream_runs=own.upstream_runs)
+        return replace(known or NO_DETAILS, attempt=own.attempt if own else None)
 
 
 NO_DETAILS = RunDetails()
@@ -251,19 +247,9 @@ def _error(facet: JsonObject) -> RunDetails:
     return RunDetails(properties={"errorMessage": message} if message else {})
 
 
-def _plain_properties(**names: str) -> Callable[[JsonObject], RunDetails]:
-    return lambda facet: RunDetails(properties=_plain(facet, names))
-
-
 def _tags(facet: JsonObject) -> RunDetails:
     tags = ((as_text(tag.get("key")).strip(), _plain(tag, {"value": "value"})) for tag in as_objects(facet.get("tags")))
     return RunDetails(properties={key: redact(key, plain["value"]) for key, plain in tags if key and plain})
-
-
-def _dependencies(facet: JsonObject) -> RunDetails:
-    runs = (as_object(job.get("run")) for job in as_objects(facet.get("upstream")))
-    ids = (as_text(run.get("runId")).strip().lower() for run in runs)
-    return RunDetails(upstream_runs=dict.fromkeys(run_id for run_id in ids if run_id))
 
 
 def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
@@ -284,10 +270,7 @@ _READERS: dict[str, Callable[[JsonObject], RunDetails]] = {
     _APPLICATION_FACET: _spark_application,
     "spark.exception": _error,
     "errorMessage": _error,
-    "externalQuery": _plain_properties(externalQueryId="externalQueryId", source="externalQuerySource"),
-    "extractionError": _plain_properties(totalTasks="extractionTotalTasks", failedTasks="extractionFailedTasks"),
     "tags": _tags,
-    "jobDependencies": _dependencies,
     "airflowDagRun": _airflow,
     "airflow": _airflow,
     "nominalTime": _nominal_time,
