@@ -105,7 +105,7 @@ class _RequestLauncher(SubmissionLauncher):
 
     def has_submitted(self, failure: BaseException) -> bool:
         """Return whether a job ran: Airflow has its own error for one that failed, and a service's client another."""
-        return isinstance(failure, AirflowException)
+        return isinstance(failure, AirflowException) or not isinstance(failure, Exception)  # a kill, or a timeout
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
         return self.swapped(**self._request.changed(self._document, submissions))
