@@ -223,8 +223,8 @@ _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 # Properties with the places of tables and the namespace of the jobs. All others may hold secrets.
 _KEPT_PROPERTIES = re.compile(
     r"user\.dir|fs\.defaultFS|(?:spark\.hadoop\.)?hive\.metastore\.uris|spark\.sql\.warehouse\.dir"
-    r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|warehouse))?|spark\.openlineage\.namespace"
-    r"|spark\.sql\.catalog\.[^.]+\.url"
+    r"|(?:spark\.hadoop\.)?hive\.metastore\.(?:client\.factory\.class|glue\.catalogid)|spark\.glue\.accountId"
+    r"|spark\.sql\.catalog\.[^.]+(?:\.(?:type|catalog-impl|warehouse|ur[il]))?|spark\.openlineage\.namespace"
     r"|spark\.sql\.sources\.partitionOverwriteMode|spark\.eventLog\.(?:enabled|excludedPatterns)|spark\.sql\.execution\.id|spark\.rdd\.scope"
 )
 ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
@@ -434,7 +434,7 @@ def _reduced(line: bytes) -> dict[str, Any]:
             properties = value if isinstance(value, dict) else {}
             kept_properties = ((name, text) for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name))
             value = {
-                name: _address(str(text)) if name.endswith(".url") else text for name, text in kept_properties
+                name: _address(str(text)) if name.endswith((".url", ".uri")) else text for name, text in kept_properties
             } or None
         if value is not None:
             limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS

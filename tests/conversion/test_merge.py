@@ -272,7 +272,7 @@ ID = {"spark_applicationDetails": {"applicationId": "app-1", "appName": "shop"}}
 
 def table(name: str, catalog: str = HIVE) -> Json:
     named = f"table/sales/{name}" if catalog == GLUE else f"sales.{name}"
-    return dataset("s3://lake", f"/wh/sales.db/{name}", symlinks=symlink(catalog, named))
+    return dataset("s3://lake", f"wh/sales.db/{name}", symlinks=symlink(catalog, named))
 
 
 def read_of(name: str, sink: str = "CollectLimit (2)", *more: str) -> str:

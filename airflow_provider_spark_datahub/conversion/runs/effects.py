@@ -49,8 +49,8 @@ _Named = Callable[[DatasetId], DatasetId]
 # Spark runs a job for each write of files, also for an empty one (SPARK-23271 in FileFormatWriter).
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _SAVE = "execute_save_into_data_source_command"
-# Transaction logs of Delta tables, and of the files that a streaming query writes.
-_LOG_OF_TABLE = re.compile(r"/(?:_delta_log|_spark_metadata)(?:/|$)")
+# Transaction logs of Delta tables, and of the files that a streaming query writes; files that BigQuery then loads.
+_LOG_OF_TABLE = re.compile(r"/(?:_delta_log|_spark_metadata)(?:/|$)|(?:^|/)\.spark-bigquery-")
 # Queries around the query that writes. OpenLineage reports statistics for both of them.
 _TABLE_AS_SELECT = frozenset(f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive"))
 # All queries around the query that writes. Those that are added here may have no statistics.

@@ -412,6 +412,10 @@ class SparkLog:
         root = event.get("rootExecutionId")
         query_run_id = matched[1].lower() if matched else ""
         modes = (as_object(event.get("modifiedConfigs")), self._application.properties)
+        # A session may have catalogues of its own.
+        own = {name: as_text(value) for name, value in modes[0].items() if name.startswith("spark.sql.catalog.")}
+        if not own.keys() <= modes[1].keys():
+            self._application.properties = {**own, **modes[1]}
         mode = next((as_text(settings[_OVERWRITES]) for settings in modes if _OVERWRITES in settings), "")
         plan = _with_scans(as_text(event.get("physicalPlanDescription")), event.get("subqueryScans"))
         plan = _with_whole_lists(plan, event.get("scanLocations"))

@@ -57,11 +57,14 @@ def merge_logs(
     logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
     merged, of_logs = [], dict[DatasetId, DatasetId]()
-    if delta := settings.catalog_platforms.get("delta"):
-        shown = {table for log in logs for table in PlanNames(log).delta_tables}
-        symlinks = {
-            each: _of_format(table, delta, settings) if each in shown else table for each, table in symlinks.items()
-        }
+    for names in (PlanNames(log, settings=settings) for log in logs):
+        # OpenLineage names a Delta table by its warehouse where it is written, also if that is Glue's.
+        if platform := "glue" if names.has_glue else settings.catalog_platforms.get("delta"):
+            shown = names.delta_tables
+            symlinks = {
+                each: _of_format(table, platform, settings) if each in shown else table
+                for each, table in symlinks.items()
+            }
     for application in applications:
         log = logged.get(id(application))
         if log is None or not application.runs:
@@ -85,7 +88,7 @@ def merge_logs(
 def _of_format(table: DatasetId, platform: str, settings: LineageSettings) -> DatasetId:
     """Return a table on the platform of its format, if its events only say that a metastore has it."""
     platforms, (own, separator, place) = settings.catalog_platforms, table.namespace.partition("://")
-    is_of_hive = own in (platforms.get(OTHER_CATALOGS, "hive"), platforms.get("hive"))
+    is_of_hive = own in (platforms.get(OTHER_CATALOGS, "hive"), platforms.get("hive"), platforms.get("delta"))
     return table._replace(namespace=f"{platform}{separator}{place}") if is_of_hive else table
 
 
@@ -127,7 +130,7 @@ class _Merge:
         self._symlinks = symlinks
         self._lost = lost
         self._places_of_lost = {execution.id: place for place, execution in enumerate(lost or ())}
-        self._names = PlanNames(logged, application.runs, symlinks.by_dataset, settings.catalog_platforms)
+        self._names = PlanNames(logged, application.runs, symlinks.by_dataset, settings)
         self._namer = DatasetNamer(settings, dict(symlinks.by_dataset))
         self._plans = PlanRuns(logged, self._names, Fold(settings, symlinks), settings)
         self._queries = QueryMerge(self._names, self._namer, settings)

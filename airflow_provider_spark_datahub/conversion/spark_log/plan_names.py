@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -29,10 +28,11 @@ from airflow_provider_spark_datahub.conversion.datasets import (
 from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id, without_partition_folders
 from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
-from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS
+from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    BIGQUERY,
     JDBC_CATALOG,
     KAFKA,
     RELATIVE,
@@ -62,7 +62,9 @@ _DELTA_PROVIDER = re.compile(r"\bDeltaCatalog@\w+, (?P<created>[\w.]+), ")
 _BEFORE_A_PATH = re.compile(r"[\s,\[(=]")
 _LONGEST_PATH = 4096
 _CATALOG = "spark.sql.catalog."
-_SESSION_CATALOGS = ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris")
+_GLUE = "arn:aws:glue:"
+_ACCOUNTS = ("hive.metastore.glue.catalogid", "spark.glue.accountId")
+_SETTINGS = ("", ".type", ".catalog-impl", ".url", ".uri", ".warehouse")
 
 
 class _NamedDataset(NamedTuple):
@@ -84,7 +86,6 @@ class PlanNames:
 
     :param runs: the application's runs by its events, if it has events.
     :param symlinks: tables behind paths, by these events.
-    :param formats: the setting ``catalog_platforms``.
     """
 
     def __init__(
@@ -92,11 +93,17 @@ class PlanNames:
         logged: LoggedApplication,
         runs: Sequence[RunState] = (),
         symlinks: Mapping[DatasetId, DatasetId] | None = None,
-        formats: Mapping[str, str] = MappingProxyType({}),
+        settings: LineageSettings | None = None,
     ) -> None:
-        self._logged = logged
+        self._logged, self._settings = logged, settings or LineageSettings()
         self._default_fs, self._properties = logged.default_fs, logged.properties
-        self._metastore = next((uri for name in _SESSION_CATALOGS if (uri := logged.properties.get(name))), "")
+        hadoop = {name.removeprefix("spark.hadoop."): value for name, value in logged.properties.items()}
+        self._hive = hadoop.get("hive.metastore.uris", "").partition(",")[0].replace("thrift://", "hive://")
+        self._account = next(filter(None, map(hadoop.get, _ACCOUNTS)), "")
+        is_glue = "AWSGlueDataCatalog" in hadoop.get("hive.metastore.client.factory.class", "")
+        self.has_glue = is_glue or bool(self._account) or self._settings_of("spark_catalog")["kind"] == "glue"
+        """Spark's own catalogue is Glue, as OpenLineage sees it."""
+        formats = self._settings.catalog_platforms
         self.states: list[tuple[DatasetId, DatasetState]] = [
             item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
         ]
@@ -129,8 +136,10 @@ class PlanNames:
         """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
         if named.topic:
             return _NamedDataset(dataset_id(KAFKA, named.topic))
-        if named.relation:
-            return None
+        if named.relation or named.catalog_class == BIGQUERY:
+            # Without a project, the table is in one that only the driver's environment knows.
+            is_known = named.table.count(".") > 1
+            return _NamedDataset(dataset_id("bigquery", named.table)) if is_known else None
         if relative := RELATIVE.match(named.path):
             folder = self._properties.get("user.dir")
             named = PlanDataset(f"file:{folder}/{named.path[relative.end() :]}" if folder else "")
@@ -164,39 +173,68 @@ class PlanNames:
         table = self._with_catalog(named)
         catalog, _, rest = table.partition(".")
         if "." not in rest:
-            return self._session_table(named)
-        settings = {
-            name: self._properties.get(f"{_CATALOG}{catalog}{name}", "") for name in ("", ".type", ".url", ".warehouse")
-        }
+            return self._session_table(named) if table else None
+        settings = self._settings_of(catalog)
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
             host = f"postgres://{database['host'].lower()}" if database is not None else ""
             return _NamedDataset(dataset_id(host, f"{database['name']}.{rest}")) if database is not None else None
-        warehouse = settings[".warehouse"].rstrip("/")
-        if not warehouse or settings[".type"] not in ("", "hadoop"):
-            return None
         # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
-        table = table_and_selector(rest, "")[0]
+        table, is_iceberg = table_and_selector(rest, "")[0], settings[""].startswith(_ICEBERG_CATALOGS)
+        warehouse = settings[".warehouse"].rstrip("/")
+        if is_iceberg and settings["kind"] in ("glue", "hive", "rest"):
+            place = settings[".uri"].replace("thrift://", "hive://") or (
+                self._hive if settings["kind"] == "hive" else ""
+            )
+            return self._without_path(self._glue if settings["kind"] == "glue" else place, table, "iceberg")
+        if not warehouse or settings["kind"] not in ("", "hadoop"):
+            return None
         location = location_of(f"{warehouse}/{table.replace('.', '/')}", self._default_fs)
-        is_iceberg = settings[""].startswith(_ICEBERG_CATALOGS)
         return _described(location, self._uri(warehouse), table, "iceberg" if is_iceberg else "")
 
+    def _settings_of(self, catalog: str) -> Mapping[str, str]:
+        """Return the properties of a catalogue, and its kind: that of Iceberg's class ``GlueCatalog`` is ``glue``."""
+        settings = {name: self._properties.get(f"{_CATALOG}{catalog}{name}", "") for name in _SETTINGS}
+        of_class = settings[".catalog-impl"].rpartition(".")[2].removesuffix("Catalog")
+        return settings | {"kind": (settings[".type"] or of_class).lower()}
+
+    def _without_path(self, catalog: str, table: str, framework: str) -> _NamedDataset | None:
+        """Return a table whose path the log lacks; ``None`` if tables are named by their paths."""
+        if not catalog or self._settings.disable_symlink_resolution:
+            return None
+        return _described(dataset_id("catalog", f"{catalog}/{table}"), catalog, table, framework)
+
+    @cached_property
+    def _glue(self) -> str:
+        """The namespace of Glue's catalogue, as far as the log has it; empty if ``namespaces`` needs more of it."""
+        account = f":{self._account}" if self._account else ""
+        places = [place for place in self._settings.namespaces if place.startswith(_GLUE) and place.endswith(account)]
+        if len(places) > bool(account):
+            return ""
+        return places[0] if places else f"{_GLUE}{account}"
+
     def _with_catalog(self, named: PlanDataset) -> str:
-        """Return the table's name with its catalogue, if the plan names the class of exactly one catalogue instead."""
+        """Return the table's name with the catalogue whose class the plan names; empty if several have that class."""
+        of_class, _, instance = named.catalog_class.partition("@")
         catalogs = [
             name.removeprefix(_CATALOG)
             for name, value in self._properties.items()
-            if value == named.catalog_class and name.startswith(_CATALOG) and "." not in name.removeprefix(_CATALOG)
+            if value == of_class and name.startswith(_CATALOG) and "." not in name.removeprefix(_CATALOG)
         ]
         if len(catalogs) > 1:
-            catalogs = [catalog for catalog in catalogs if f"{catalog}.{named.table}" in self._full_names]
-        return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 and catalogs != ["spark_catalog"] else named.table
+            # Elsewhere, plans name tables of the same instance with their catalogue.
+            full_names = {table for _, table in self._tables}
+            tables = [table for of, table in self._tables if of == named.catalog_class] if instance else [named.table]
+            found = [[one for one in catalogs if f"{one}.{table}" in full_names] for table in tables]
+            catalogs = [*{one[0] for one in found if len(one) == 1}]
+            return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 else ""
+        return f"{catalogs[0]}.{named.table}" if catalogs and catalogs != ["spark_catalog"] else named.table
 
     @cached_property
-    def _full_names(self) -> set[str]:
-        """The names of tables in plans, some with their catalogues."""
+    def _tables(self) -> set[tuple[str, str]]:
+        """The names of tables in plans, each with the class of its catalogue."""
         plans = [execution.plan for execution in self._logged.executions.values()]
-        return {dataset.table for plan in plans for dataset in PlanDatasets.of([plan]).all}
+        return {(one.catalog_class, one.table) for plan in plans for one in PlanDatasets.of([plan]).all}
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
@@ -205,6 +243,8 @@ class PlanNames:
         is_guess = not path
         if is_guess and warehouse:
             path = f"{warehouse}{place_of(table)}"
+        if is_guess and self.has_glue and not self._platforms:
+            return self._without_path(self._glue, table, "")
         if not path:
             return None
         location = location_of(path, self._default_fs)
@@ -212,15 +252,15 @@ class PlanNames:
         if named.catalog_class.startswith(_ICEBERG_CATALOGS):
             framework = "iceberg"
         warehouse = _warehouse_of(table, path)
-        if not (self._metastore or warehouse):
+        if not (self._hive or warehouse or self.has_glue):
             return _NamedDataset(location)
         if self._platforms and location not in self._reported and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
             of_catalog = dataset_id(platform, table)
             return _NamedDataset(location, table=of_catalog, is_guess=is_guess) if not others else None
-        catalog = self._metastore.partition(",")[0].replace("thrift://", "hive://") or self._uri(warehouse)
-        return _described(location, catalog, table, framework)._replace(is_guess=is_guess)
+        catalog = self._glue if self.has_glue else self._hive or self._uri(warehouse)
+        return _described(location, catalog, table, framework)._replace(is_guess=is_guess) if catalog else None
 
     @cached_property
     def _places(self) -> tuple[str, dict[str, str]]:
@@ -251,7 +291,7 @@ class PlanNames:
         return {_dataset_of(one.path, self._default_fs) for node in scans for one in node.sources() if one.path}
 
     def _uri(self, warehouse: str) -> str:
-        dataset = location_of(warehouse, self._default_fs)
+        dataset = _location(warehouse, self._default_fs)
         return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
 
 
@@ -293,6 +333,9 @@ def _warehouse_of(table: str, path: str) -> str:
 
 # -- paths
 
+# OpenLineage's names of the schemes of object stores.
+_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
+_STORES |= {"abfs": "abfss", "abfss": "abfss", "wasb": "wasbs", "wasbs": "wasbs"}
 # RDDs take patterns, and several paths with commas in between.
 _PATTERN = re.compile(r"[*?\[{]")
 _BETWEEN_PATHS = re.compile(r",(?![^{}]{0,200}\})")
@@ -346,18 +389,29 @@ class FilesOfRdds:
 
     def _around_pattern(self, path: str) -> DatasetId:
         """Return the folder around the files of a pattern: ``/logs`` of ``/logs/2026/*/*.log``."""
-        whole = location_of(path.rpartition("/")[0] + "/", self._default_fs)
+        whole = _location(path.rpartition("/")[0] + "/", self._default_fs)
         # Any folder may be a month or a day.
-        cut = _dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), self._default_fs).name.count("/")
+        cut = _dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), "").name.count("/")
         folders = takewhile(lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1])
-        return whole._replace(name="/".join(folders) or "/")
+        return _of_store(whole._replace(name="/".join(folders) or "/"))
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:
-    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3://b/a`` is ``s3://b`` ``/a``.
+    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3a://b/a`` is ``s3://b`` ``a``.
 
     :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
     """
+    return _of_store(_location(path, default_fs))
+
+
+def _of_store(dataset: DatasetId) -> DatasetId:
+    scheme, separator, bucket = dataset.namespace.partition("://")
+    store = _STORES.get(scheme)
+    return dataset_id(f"{store}{separator}{bucket}", dataset.name.lstrip("/") or "/") if store else dataset
+
+
+def _location(path: str, default_fs: str) -> DatasetId:
+    """Return a path, with its leading slash."""
     matched = _SCHEME.match(path)
     if matched is None:
         # The Java listener takes HDFS if the file system is not known.
@@ -376,11 +430,11 @@ def _dataset_of(path: str, default_fs: str) -> DatasetId:
 
     The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
     """
-    location = location_of(path, default_fs)
+    location = _location(path, default_fs)
     folders = location.name.split("/")
     while len(folders) > 2 and (number := _partition_folders(folders)):
         folders = folders[:-number]
-    return dataset_id(location.namespace, "/".join(folders) or "/")
+    return _of_store(dataset_id(location.namespace, "/".join(folders) or "/"))
 
 
 def _partition_folders(folders: Sequence[str]) -> int:

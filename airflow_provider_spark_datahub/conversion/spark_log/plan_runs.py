@@ -44,7 +44,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
 _READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
-_HIDDEN = re.compile(r"\bScan (?:KafkaRelation|python\w*)\b[^\[\n]*")
+# Sources without a name of their own are shown by their class.
+_HIDDEN = re.compile(r"Scan (?:(?:KafkaRelation|python\w*)\b[^\[\n]*|[\w.$]+(?=@[0-9a-f]))|BatchScan \w+ *$")
+_WRITER = re.compile(r"(?!\S*\.noop\.)[\w.$]+(?=@[0-9a-f])")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
 _CREATE_NODE = "execute_create_data_source_table_command"
@@ -425,7 +427,7 @@ class _Events:
 
 def add_application(application: LoggedApplication, fold: Fold, settings: LineageSettings) -> tuple[int, list[str]]:
     """Add an application without events to a fold; return the number of its runs, and sources without a dataset."""
-    names = PlanNames(application)
+    names = PlanNames(application, settings=settings)
     return PlanRuns(application, names, fold, settings).add_application(), _unnamed_sources(application, names)
 
 
@@ -436,10 +438,13 @@ def _unnamed_sources(application: LoggedApplication, names: PlanNames) -> list[s
     """
     sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
     for parts in application.root_executions(with_micro_batches=False):
-        unnamed = (dataset for dataset in PlanDatasets.of(part.plan for part in parts).all if names.of(dataset) is None)
+        datasets = PlanDatasets.of(part.plan for part in parts)
+        unnamed = (dataset for dataset in datasets.all if names.of(dataset) is None)
         sources.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
         for node in (node for part in parts for node in Plan.of(part.plan).nodes):
-            relation, hidden = node.relation(), _HIDDEN.search(f"{node.head} {node.arguments}")
+            relation, hidden = node.relation(), _HIDDEN.match(f"{node.head} {node.arguments}")
+            if not datasets.sinks and (writer := _WRITER.match(node.arguments)) and node.hides_target():
+                sources.add(f"the target of {writer[0]} ({node.kind})")
             if relation is not None:
                 sources.add(f"JDBCRelation({short_statement(relation.relation)})")
             elif hidden is not None and not any(node.sources()):

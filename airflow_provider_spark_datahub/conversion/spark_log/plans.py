@@ -74,6 +74,9 @@ KAFKA = "kafka"
 """Platform of topics: their names do not depend on the brokers."""
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 """Spark's catalogue of the tables of a database."""
+BIGQUERY = "bigquery"
+"""Platform of the tables that BigQuery's connector writes. It loads files into them, which it then removes."""
+_STAGED = "/.spark-bigquery-"
 CHECKPOINT = "heckpoint at "
 """Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
 _CODE = re.compile(
@@ -102,9 +105,11 @@ _TARGETS = {
             (r"delta\.", "path", "path"),
             ("KafkaSourceProvider@", "topic", "topic"),
             ("JdbcRelationProvider@", "dbtable", "relation"),
+            ("BigQueryRelationProvider@", "(?:table|path)", "bigquery"),
         )
     ),
-    "MergeIntoCommand": (rf"{_QUOTED}, Delta\[version=\d+, {_PATH}\]", rf"Delta\[version=\d+, {_PATH}\]"),
+    # A table of a metastore has a SerDe, too.
+    "MergeIntoCommand": (rf"(?:{_QUOTED}(?:, [\w.]+)?, )?Delta\[version=\d+, {_PATH}\]",),
     "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
     "DeleteCommand": (_QUOTED,),
     **dict.fromkeys(
@@ -114,7 +119,7 @@ _TARGETS = {
     **dict.fromkeys(
         (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
         (
-            r"(?<![\w.$])(?P<catalog>[\w.$]+)(?:@\w+|\(\w+\)), (?P<table>[\w.]+),",
+            r"(?<![\w.$])(?P<catalog>[\w.$]+(?:@\w+)?)(?:\(\w+\))?, (?P<table>[\w.]+),",
             rf"\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
         ),
     ),
@@ -164,7 +169,7 @@ class PlanDataset:
 
     :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
     :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
-    :param catalog_class: the Java class of the catalogue, if the plan names the class instead of the catalogue.
+    :param catalog_class: the Java class of the catalogue, and ``@`` with its instance, if the plan names these instead.
     :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
     :param topic: a topic of Kafka.
     """
@@ -290,7 +295,9 @@ class Node:
             table = f"{named['database']}.{named['name']}"
         if named.get("in_database"):
             table, catalog = named["in_database"], JDBC_CATALOG
-        if found is not None and "..." not in path:
+        if named.get("bigquery"):
+            table, catalog = _table_of_bigquery(named["bigquery"], arguments), BIGQUERY
+        if found is not None and "..." not in path and _STAGED not in path:
             yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
 
     def relation(self) -> PlanDataset | None:
@@ -549,6 +556,15 @@ def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
         for path in listed if table else named_paths(listed, are_all=not entries[-1].startswith("...")):
             yield PlanDataset(path, _unquoted(table or ""))
+
+
+def _table_of_bigquery(table: str, options: str) -> str:
+    """Return a table with its dataset and project, as far as the options of a write name them."""
+    name = table.partition("$")[0].replace(":", ".")
+    for option in ("dataset", "project")[name.count(".") :]:
+        found = re.search(rf"[\[ ]{option}=([^,\]]+)", options)
+        name = f"{found[1]}.{name}" if found is not None else name
+    return name
 
 
 def _unquoted(table: str) -> str:

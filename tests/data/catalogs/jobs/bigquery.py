@@ -1,0 +1,11 @@
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+orders = spark.read.format("bigquery").option("table", "acme.shop.orders").load()
+orders.write.format("bigquery").option("temporaryGcsBucket", "lake").option("table", "acme:shop.daily").mode("overwrite").save()
+orders.write.format("bigquery").option("writeMethod", "direct").mode("append").save("acme.shop.totals")
+orders.write.format("bigquery").option("writeMethod", "direct").option("project", "acme").option("dataset", "shop").option("table", "kept").mode("append").save()
+orders.write.format("bigquery").option("writeMethod", "direct").option("parentProject", "other").mode("append").save("shop.nowhere")
+orders.write.mode("overwrite").parquet("gs://lake/out/plain")
+spark.sql("CREATE TABLE shop_orders USING bigquery OPTIONS (table 'acme.shop.orders')")
+spark.table("shop_orders").write.mode("overwrite").parquet("gs://lake/out/named")
+spark.stop()

@@ -1,0 +1,10 @@
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark.sql("CREATE DATABASE sales LOCATION 's3://lake/curated/sales'")
+spark.sql("CREATE TABLE sales.kept USING delta AS SELECT id AS order_id, id * 2 AS amount FROM range(3)")
+spark.table("sales.kept").write.format("delta").mode("append").saveAsTable("sales.all")
+spark.sql("MERGE INTO sales.kept k USING sales.all o ON k.order_id = o.order_id WHEN MATCHED THEN UPDATE SET amount = o.amount WHEN NOT MATCHED THEN INSERT (order_id, amount) VALUES (o.order_id, o.amount)")
+spark.table("sales.kept").write.format("delta").mode("append").save("s3://lake/delta/copies")
+spark.sql("INSERT INTO delta.`s3://lake/delta/copies` SELECT order_id, amount FROM sales.all")
+spark.read.format("delta").load("s3://lake/delta/copies").write.mode("overwrite").parquet("s3://lake/out/plain")
+spark.stop()

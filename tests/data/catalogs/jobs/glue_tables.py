@@ -1,0 +1,10 @@
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark.sql("CREATE DATABASE shop LOCATION 's3://lake/warehouse/shop.db'")
+spark.sql("CREATE DATABASE sales LOCATION 's3://lake/curated/sales'")
+spark.sql("CREATE TABLE shop.orders USING parquet AS SELECT id AS order_id, id * 2 AS amount FROM range(3)")
+spark.sql("INSERT INTO shop.orders SELECT id + 10 AS order_id, id AS amount FROM range(2)")
+spark.sql("CREATE EXTERNAL TABLE sales.daily (order_id BIGINT, amount BIGINT) STORED AS PARQUET LOCATION 's3://lake/marts/daily'")
+spark.sql("INSERT OVERWRITE TABLE sales.daily SELECT order_id, amount + 1 AS amount FROM shop.orders")
+spark.table("sales.daily").write.mode("overwrite").saveAsTable("sales.totals")
+spark.stop()

@@ -1,0 +1,10 @@
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE NAMESPACE IF NOT EXISTS glue.shop")
+spark.sql("CREATE TABLE glue.shop.orders USING iceberg AS SELECT id AS order_id, id * 2 AS amount FROM range(3)")
+spark.sql("INSERT INTO glue.shop.orders SELECT id + 10 AS order_id, id AS amount FROM range(2)")
+spark.table("glue.shop.orders").writeTo("glue.shop.daily").create()
+spark.sql("INSERT OVERWRITE glue.shop.daily SELECT order_id, amount + 1 AS amount FROM glue.shop.orders")
+spark.sql("MERGE INTO glue.shop.daily d USING glue.shop.orders o ON d.order_id = o.order_id WHEN MATCHED THEN UPDATE SET amount = o.amount WHEN NOT MATCHED THEN INSERT *")
+spark.sql("CREATE OR REPLACE TABLE glue.shop.report USING iceberg AS SELECT order_id AS id, amount AS revenue FROM glue.shop.daily")
+spark.stop()

@@ -1,0 +1,10 @@
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE NAMESPACE IF NOT EXISTS impl.shop")
+spark.sql("CREATE TABLE impl.shop.orders USING iceberg AS SELECT id AS order_id, id * 2 AS amount FROM range(3)")
+spark.sql("INSERT INTO impl.shop.orders SELECT id + 10 AS order_id, id AS amount FROM range(2)")
+spark.table("impl.shop.orders").writeTo("impl.shop.daily").create()
+spark.sql("INSERT OVERWRITE impl.shop.daily SELECT order_id, amount + 1 AS amount FROM impl.shop.orders")
+spark.sql("MERGE INTO impl.shop.daily d USING impl.shop.orders o ON d.order_id = o.order_id WHEN MATCHED THEN UPDATE SET amount = o.amount WHEN NOT MATCHED THEN INSERT *")
+spark.sql("CREATE OR REPLACE TABLE impl.shop.report USING iceberg AS SELECT order_id AS id, amount AS revenue FROM impl.shop.daily")
+spark.stop()
