@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
-from airflow_provider_spark_datahub.hooks.airflow_services import AirflowServices, ask, is_task
+from airflow_provider_spark_datahub.hooks.airflow_services import AirflowServices, ask, configured, is_task
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def configuration() -> LineageConfiguration:
     names = {name.removeprefix(prefix).lower() for name in os.environ if name.startswith(prefix)}
     names.update(conf.options(SECTION) if conf.has_section(SECTION) else ())
     return LineageConfiguration(
-        read=lambda option: conf.get(SECTION, option, fallback="") or "",
+        read=cache(lambda option: configured(SECTION, option, "")),
         home=Path(AIRFLOW_HOME) / SECTION,
         names=tuple(sorted(name.removesuffix("_cmd").removesuffix("_secret") for name in names)),
     )
@@ -107,7 +107,7 @@ def connection_of(connection_id: str) -> Any:
 
 def datahub_plugin_is_active() -> bool:
     """Return whether DataHub's own Airflow plugin is installed and not switched off."""
-    return datahub_plugin_is_installed() and bool(conf.getboolean("datahub", "enabled", fallback=True))
+    return datahub_plugin_is_installed() and configured("datahub", "enabled", True, conf.getboolean)
 
 
 def _has_lineage(task: Any) -> bool:
@@ -159,8 +159,8 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
     dag_url = page_url("dags", dag_run.dag_id)
     # DataHub's own plugin reads the same names, so that both give the same URNs.
     site = AirflowSite(
-        cluster=conf.get("datahub", "cluster", fallback="prod") or "prod",
-        platform_instance=conf.get("datahub", "platform_instance", fallback=None) or None,
+        cluster=configured("datahub", "cluster", "prod") or "prod",
+        platform_instance=configured("datahub", "platform_instance", "") or None,
     )
     return DagRun(
         site=site,
@@ -180,7 +180,7 @@ def dag_run_of(dag_run: Any, dag: Any = None) -> DagRun:
 
 def page_url(*parts: str) -> str | None:
     """Return the address of a page in Airflow's UI; ``None`` if Airflow does not know its own (``[api] base_url``)."""
-    base_url = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    base_url = configured("api", "base_url", "").rstrip("/")
     return "/".join([base_url, *(quote(part, safe="") for part in parts)]) if base_url else None
 
 
@@ -220,11 +220,11 @@ def _property(value: object) -> str:
 def _owners_and_tags(dag: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the URNs of a DAG's owners and tags, unless the options of DataHub's own plugin leave them out."""
     owners, tags = "", ()
-    if conf.getboolean("datahub", "capture_ownership_info", fallback=True):
+    if configured("datahub", "capture_ownership_info", True, conf.getboolean):
         owners = getattr(dag, "owner", None) or ""
-    if conf.getboolean("datahub", "capture_tags_info", fallback=True):
+    if configured("datahub", "capture_tags_info", True, conf.getboolean):
         tags = getattr(dag, "tags", None) or ()
-    as_groups = conf.getboolean("datahub", "capture_ownership_as_group", fallback=False)
+    as_groups = configured("datahub", "capture_ownership_as_group", False, conf.getboolean)
     names = {name.strip() for name in owners.split(",")} - {""}
     return owner_urns(names, as_groups=as_groups), tag_urns(tags)
 
@@ -487,7 +487,7 @@ class AttemptContext:
         from openlineage.client.uuid import generate_static_uuid
 
         ti, dag_run = self._ti, self._context["dag_run"]
-        namespace = conf.get("openlineage", "namespace", fallback="") or "default"
+        namespace = configured("openlineage", "namespace", "default") or "default"
         instant = getattr(dag_run, "logical_date", None) or dag_run.run_after
         task_key = f"{namespace}.{ti.dag_id}.{ti.task_id}.{ti.try_number}.{_map_index(ti)}"
         dag_key = f"{namespace}.{ti.dag_id}.{getattr(dag_run, 'clear_number', 0)}"

@@ -1,4 +1,4 @@
-"""The one guarded door to Airflow's services: connections, templates, states of tasks, XCom, assets, metrics.
+"""The one guarded door to Airflow's services: configuration, connections, templates, states, XCom, assets, metrics.
 
 Tests: ``tests/operators/test_airflow_services.py``.
 """
@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, conf
 
 from airflow_provider_spark_datahub.conversion import redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
@@ -68,6 +68,25 @@ def ask(service: str, question: Callable[[], T], deadline: Deadline | None = Non
     if error is not None:
         raise NoAnswerError(redact_text(f"{service}: {type(error).__name__}: {error}")) from error
     return answers[0]
+
+
+_warn_once = cache(log.warning)
+
+
+def configured(section: str, option: str, default: T, read: Callable[..., Any] | None = None) -> T:
+    """Return a value of Airflow's configuration; the default if there is none, or, after a warning, no usable one."""
+
+    def question() -> T:
+        value = (read or conf.get)(section, option, fallback=default)
+        if not isinstance(value, type(default) | None):
+            raise TypeError(f"it is {value!r}")
+        return default if value is None else value
+
+    try:
+        return ask("the configuration", question)
+    except NoAnswerError as error:
+        _warn_once("[%s] %s is left out: Airflow did not answer: %s", section, option, str(error))
+        return default
 
 
 class AirflowServices:

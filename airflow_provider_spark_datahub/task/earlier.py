@@ -150,7 +150,7 @@ class EarlierAttempts:
         try:
             manifests = [entry.manifest for entry in self._entries(self._look_deadline) if entry.manifest.awaits_retry]
         except OSError as error:
-            self._warnings.append(f"cannot look into the outbox for what earlier attempts left: {error}")
+            self._warnings.append(f"Spark runs: cannot look into the outbox for what earlier attempts left: {error}")
             return None
         earlier = [manifest for manifest in manifests if manifest.key.try_number < self._key.try_number]
         last = max(earlier, key=lambda manifest: manifest.key.try_number, default=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, BaseHook, Stats
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, BaseHook, Stats, conf
 from airflow.providers.openlineage.plugins import macros
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
@@ -17,6 +19,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessor, OutletEventA
 from airflow.sdk.execution_time.timeout import timeout
 
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.delivery.outbox.storage import LocalStorage
 from airflow_provider_spark_datahub.hooks import airflow_services
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from airflow_provider_spark_datahub.task import LineageReport
@@ -75,6 +78,17 @@ def connection(attempt: Attempt) -> None:
     )
 
 
+def configuration(attempt: Attempt) -> None:
+    real = conf.get
+
+    def get(*names: str, **arguments: Any) -> Any:
+        is_asked = names[:1] == ("datahub",) or names == ("spark_datahub", "lineage_timeout")
+        return attempt.fault() if is_asked else real(*names, **arguments)
+
+    attempt.monkeypatch.setattr(conf, "get", get)
+    airflow_services._warn_once.cache_clear()
+
+
 def template(attempt: Attempt) -> None:
     attempt.arguments["capture"] = "{{ fault() }}"
 
@@ -110,6 +124,7 @@ def xcom(attempt: Attempt) -> None:
 
 
 SERVICES: dict[str, Callable[[Attempt], None]] = {
+    "the configuration": configuration,
     "the template of capture": template,
     "the connection datahub_file": connection,
     "states of tasks": states,
@@ -191,6 +206,25 @@ def test_without_the_tasks_state_a_retry_still_only_delivers(
     broken: Any = type("Broken", (), {"get": fault_of(name, released)})()
     assert tries.run_try(spark, 2, broken, lineage_on_failure="retry")["pending"] == 0
     assert len(spark.runs) == 1
+
+
+def test_a_retry_that_can_read_neither_record_runs_spark_and_says_why(
+    spark: tries.FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, released: threading.Event
+) -> None:
+    """The first attempt may have failed for its job; its success must not be made up."""
+
+    def is_stale(*_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    (tmp_path / "sink").write_text("in the way")
+    tries.run_try(spark, 1, tries.TaskState(), lineage_on_failure="retry", fails=LineagePendingError)
+    (tmp_path / "sink").unlink()
+    monkeypatch.setattr(LocalStorage, "_list", is_stale)
+    broken: Any = type("Broken", (), {"get": fault_of("KeyError", released)})()
+    warnings = "\n".join(tries.run_try(spark, 2, broken, lineage_on_failure="retry")["warnings"])
+    assert "Spark runs: cannot look into the outbox" in warnings
+    assert "Airflow did not answer: the task's state: KeyError" in warnings
+    assert len(spark.runs) == 2
 
 
 def test_a_task_whose_state_cannot_be_kept_does_not_fail_and_runs_spark_again_if_it_is_cleared(
