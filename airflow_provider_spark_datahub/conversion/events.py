@@ -7,10 +7,8 @@ asks for are decoded.
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -25,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.redaction import (
     redact_name,
     redact_text,
 )
+from airflow_provider_spark_datahub.foundation.text import decoded_json, encoded_json
 
 _T = TypeVar("_T")
 
@@ -249,8 +248,8 @@ def as_object(value: object) -> JsonObject:
 
 def _decoded(text: bytes) -> JsonObject:
     try:
-        value = _decoded_whole(text)
-    except EventError:
+        value = decoded_json(text)
+    except ValueError:
         return _NO_OBJECT
     return value if type(value) is dict else _NO_OBJECT
 
@@ -343,7 +342,10 @@ class EventReader:
                 return self._of_text(event)
             except NOT_DECODABLE:
                 # A null or a wrong type must cost only the value itself: read without expecting types.
-                event = _decoded_whole(event)
+                try:
+                    event = decoded_json(event)
+                except ValueError as error:
+                    raise EventError(str(error)) from error
         return _of_object(event)
 
     def _of_text(self, text: bytes | bytearray) -> RunEvent:
@@ -411,33 +413,6 @@ def without_partition_folders(path: str, partition: re.Pattern[str] = _PARTITION
     while (start := path.rfind("/", 0, end)) >= 0 and partition.fullmatch(path, start + 1, end):
         end = start
     return path[:end]
-
-
-def _decoded_whole(text: bytes | bytearray) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except NOT_DECODABLE as error:
-        if b"\\u" in text:
-            # The text may be cut within a character, and have half of a surrogate pair (``\ud83d``).
-            with suppress(ValueError, RecursionError):
-                return json.loads(text, parse_constant=_reject_constant)
-        raise EventError(f"not valid JSON: {error}") from error
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is not valid in JSON")
-
-
-def encoded_json(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8, without spaces and with as few escapes as possible."""
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 def _text_of(facet: object) -> Raw:

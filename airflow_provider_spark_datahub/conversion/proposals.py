@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import encoded_json
+from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 ChangeType = Literal["UPSERT", "PATCH"]
 
@@ -77,10 +77,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     def to_json(self) -> str:
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
-        try:
-            return _encode(_line(self)).decode()
-        except UnicodeEncodeError:
-            return json_text(self.to_obj())
+        return encoded_json(_line(self)).decode()
 
     @classmethod
     def from_obj(cls, obj: object) -> Proposal:
@@ -112,22 +109,14 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
     aspect: dict[str, Any]
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 def _line(proposal: Proposal) -> _Line:
     entity_type, urn, name = proposal.entity_type, proposal.entity_urn, proposal.aspect_name
     return _Line(entity_type, urn, proposal.change_type, name, proposal._stored_aspect)
 
 
-def json_lines(proposals: Sequence[Proposal]) -> bytes:
+def json_lines(proposals: Iterable[Proposal]) -> bytes:
     """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline."""
-    try:
-        lines = [_encode(_line(proposal)) for proposal in proposals]
-    except UnicodeEncodeError:
-        lines = [proposal.to_json().encode() for proposal in proposals]
-    lines.append(b"")
-    return b"\n".join(lines)
+    return b"".join([encoded_json(_line(proposal)) + b"\n" for proposal in proposals])
 
 
 def json_text(value: Any) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import traceback
 from collections.abc import Iterator
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.interruption import check_time, in_time
-from airflow_provider_spark_datahub.foundation.text import KINDS_OF_KEYS, SECRET_NAME, SECRET_WORDS, printable_lines
+from airflow_provider_spark_datahub.foundation.text import (
+    KINDS_OF_KEYS,
+    SECRET_NAME,
+    SECRET_WORDS,
+    decoded_json,
+    encoded_json,
+    printable_lines,
+)
 
 REDACTED = "*********(redacted)"
 """Spark's own replacement of a secret."""
@@ -187,7 +192,6 @@ def redact_name(name: str) -> str:
 
 _MAX_DEPTH = 100
 _TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
-_MAX_DIGITS = 300
 
 
 def json_without_secrets(text: bytes) -> bytes:
@@ -195,11 +199,11 @@ def json_without_secrets(text: bytes) -> bytes:
     if b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
         return text
     try:
-        value = _decode_json(text.decode())
+        value = decoded_json(text)
         clean = _without_secrets(value)
     except (ValueError, RecursionError):
         return b"null"
-    return text if clean == value else json.dumps(clean, separators=(",", ":")).encode()
+    return text if clean == value else encoded_json(clean)
 
 
 def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
@@ -220,19 +224,6 @@ def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_without_secrets(item, key, depth + 1) for item in in_time(value)]
     return value
-
-
-def _number(digits: str) -> float | str:
-    number = float(digits)
-    return number if isfinite(number) else digits
-
-
-def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MAX_DIGITS else digits
-
-
-_decode_json = json.JSONDecoder(parse_float=_number, parse_int=_integer).decode
-"""Decodes JSON; numbers out of range become texts."""
 
 
 def redacted_trace(error: BaseException) -> str:

@@ -40,8 +40,7 @@ def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
         changeType=proposal.change_type,
         aspectName=proposal.aspect_name,
         aspect=GenericAspectClass(
-            # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
-            value=proposal.value.encode("utf-8", "backslashreplace"),
+            value=proposal.encoded_value,
             contentType=proposal.content_type,
         ),
     )

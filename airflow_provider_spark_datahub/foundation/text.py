@@ -1,4 +1,4 @@
-"""Text that people read and write: safe to print, counts with their nouns, values of options, and names of secrets.
+"""Text: safe to print, counts with their nouns, values of options, names of secrets, and JSON with broken characters.
 
 Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
 the title of the window. Messages and views escape them when they take such words in, and the command line escapes
@@ -8,9 +8,14 @@ whatever it prints.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f]")
@@ -74,3 +79,31 @@ def read_boolean(value: object) -> bool | None:
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that is most similar to the given one, or ``None`` if none is similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def encoded_json(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8, without spaces and with as few escapes as possible."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def decoded_json(text: bytes | bytearray) -> Any:
+    """Return the value in a JSON text. :raises ValueError: if it is not JSON, or nested too deeply."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if b"\\u" in text:
+            # The text may be cut within a character, and have half of a surrogate pair.
+            with suppress(ValueError, RecursionError):
+                return json.loads(text, parse_constant=_reject_constant)
+        raise ValueError(f"not valid JSON: {error}") from error
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid in JSON")

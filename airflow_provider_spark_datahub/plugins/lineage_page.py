@@ -26,6 +26,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from airflow_provider_spark_datahub import visualization
+from airflow_provider_spark_datahub.conversion import json_lines
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -407,10 +408,9 @@ def _page(graph: Any, frame: visualization.Frame, status: int = 200) -> Response
 
 
 def _download(scope: _ScopeDep, source: _SourceDep) -> Response:
-    lines = [proposal.to_json() for record in source.records(scope) for proposal in record.proposals]
+    text = json_lines(proposal for record in source.records(scope) for proposal in record.proposals)
     headers = {**_HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox"}
     headers["Content-Disposition"] = 'attachment; filename="proposals.jsonl"'
-    text = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
     return Response(text, media_type="application/x-ndjson", headers=headers)
 
 

@@ -26,7 +26,6 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_object,
     as_objects,
     as_text,
-    encoded_json,
     tag_name,
 )
 from airflow_provider_spark_datahub.conversion.proposals import (
@@ -36,6 +35,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     json_text,
 )
 from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
+from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 # DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
 # Hive reader.

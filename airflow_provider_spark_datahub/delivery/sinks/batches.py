@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, json_lines
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
@@ -27,9 +27,7 @@ _UNREACHABLE_SECONDS = 1.0
 
 def json_array(proposals: Iterable[Proposal]) -> bytes:
     """Return proposals as the JSON array that ``datahub ingest``'s file source reads, one a line."""
-    # Half of a surrogate pair can only stand inside a JSON string, where its escape means the same.
-    lines = (proposal.to_json().encode("utf-8", "backslashreplace") for proposal in proposals)
-    return b"[\n" + b",\n".join(lines) + b"\n]\n"
+    return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
 
 
 class _BatchClient(Protocol):

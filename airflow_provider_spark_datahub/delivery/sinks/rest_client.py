@@ -14,7 +14,6 @@ An answer is read within the deadline and a size. This module imports requests; 
 from __future__ import annotations
 
 import email.utils
-import json
 import logging
 import os
 import re
@@ -33,6 +32,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sinks.settings import RestSettings
 from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def _batch_bodies(
     """
     opening = b'{"async":"true","proposals":[' if is_async else b'{"async":"false","proposals":['
     texts = (
-        _encoded(
+        encoded_json(
             {
                 "entityType": proposal.entity_type,
                 "entityUrn": proposal.entity_urn,
@@ -71,14 +71,6 @@ def _batch_bodies(
     between = len(_SEPARATOR)
     for batch in batches_of(texts, lambda text: len(text) + between, largest - len(opening) + between):
         yield opening + _SEPARATOR.join(batch) + b"]}"
-
-
-def _encoded(obj: object) -> bytes:
-    try:
-        return msgspec.json.encode(obj)
-    except UnicodeEncodeError:
-        # Half of a surrogate pair, which JSON can escape and UTF-8 cannot write.
-        return json.dumps(obj).encode()
 
 
 class GmsClient:
