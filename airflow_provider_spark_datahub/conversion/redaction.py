@@ -77,18 +77,9 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
     :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If :func:`_secret_keys`
         cannot apply it, every value may be a secret.
     """
-    if len(key) + len(value) <= _REMEMBERED_CHARACTERS:
-        return _redact_again(key, value, pattern)
-    return _redact(key, value, pattern)
-
-
-def _redact(key: str, value: str, pattern: str | None) -> str:
     if SECRET_NAME.search(key) or (pattern and _matches(pattern, key)):
         return REDACTED
     return redact_name(value) if key in ("name", "namespace") else redact_text(value)
-
-
-_redact_again = lru_cache(maxsize=4096)(_redact)
 
 
 def redact_text(text: str, longest: int = MAX_TEXT) -> str:

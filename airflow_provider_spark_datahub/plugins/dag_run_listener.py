@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import pendulum
 from airflow.listeners import hookimpl
@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, Entry, Manifest, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, EdgeRecords, Entry, Manifest, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -259,15 +259,16 @@ def _deliveries() -> _WorkThread:
 
 
 def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread) -> None:
-    from airflow_provider_spark_datahub.delivery.outbox import OutboxError
+    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords, OutboxError
 
     entry = None
     try:
         outbox = open_outbox()
-        outdated = _OutdatedEdges.of(end, outbox)
-        end.proposals.extend(outdated.retractions)
+        records = EdgeRecords(outbox.storage)
+        retractions, outdated = _outdated_edges(end, records)
+        end.proposals.extend(retractions)
         entry = outbox.put(end.key, end.proposals, spark_succeeded=False, connection_id=end.connection)
-        outdated.forget(outbox)
+        records.drop(outdated)
     except OutboxError as error:
         log.warning("Could not put %s into the outbox before its delivery: %s", end, error)
     deliver = partial(_deliver, end, entry)
@@ -278,47 +279,30 @@ def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _OutdatedEdges:
-    """Retractions of edges that only earlier DAG runs wrote (docs/decisions/0007), and the records of these edges."""
+def _outdated_edges(end: _End, kept: EdgeRecords) -> tuple[Sequence[conversion.Proposal], Sequence[EdgeRecord]]:
+    """Return retractions of edges that only earlier DAG runs wrote (docs/decisions/0007), and the records of these.
 
-    retractions: Sequence[conversion.Proposal] = ()
-    records: Sequence[EdgeRecord] = ()
-
-    @classmethod
-    def of(cls, end: _End, outbox: Outbox) -> Self:
-        """Return the outdated edges of tasks whose runs in this DAG run are all recorded."""
-        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords
-
-        kept = EdgeRecords(outbox.storage)
-        try:
-            records = [
-                record for task_id in end.task_ids for record in kept.of_task(end.key.dag_id, task_id, end.connection)
-            ]
-        except OSError as error:
-            log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.key.run_id, error)
-            return cls()
-        if all(record.key.run_id == end.key.run_id for record in records):
-            return cls()
-        task_ids = sorted({record.key.task_id for record in records})
-        task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
-        outdated, old = kept.outdated(records, end.key.run_id, task_runs)
-        log.debug(
-            "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated
-        )
-        unknown = sorted({record.key.task_id for record in records} - {record.key.task_id for record in old})
-        for task_id in unknown:
-            log.info(
-                "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
-                "to be complete.", end.key.dag_id, task_id, end.key.run_id,
-            )  # fmt: skip
-        return cls(conversion.retractions(outdated, ()), old)
-
-    def forget(self, outbox: Outbox) -> None:
-        """Remove the records, after the retractions are in the outbox."""
-        from airflow_provider_spark_datahub.delivery.outbox import EdgeRecords
-
-        EdgeRecords(outbox.storage).drop(self.records)
+    They are of tasks whose runs in this DAG run are all recorded.
+    """
+    try:
+        records = [
+            record for task_id in end.task_ids for record in kept.of_task(end.key.dag_id, task_id, end.connection)
+        ]
+    except OSError as error:
+        log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.key.run_id, error)
+        return (), ()
+    if all(record.key.run_id == end.key.run_id for record in records):
+        return (), ()
+    task_ids = sorted({record.key.task_id for record in records})
+    task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
+    outdated, old = kept.outdated(records, end.key.run_id, task_runs)
+    log.debug("Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated)
+    for task_id in sorted({*task_ids} - {record.key.task_id for record in old}):
+        log.info(
+            "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
+            "to be complete.", end.key.dag_id, task_id, end.key.run_id,
+        )  # fmt: skip
+    return conversion.retractions(outdated, ()), old
 
 
 def _deliver(end: _End, entry: Entry | None) -> None:

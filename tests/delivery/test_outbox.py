@@ -352,7 +352,7 @@ def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
     wrong = {"entityType": [1], "entityUrn": [1], "changeType": [1], "aspectName": [1], "aspect": [1]}
     for part, value in (*wrong.items(), ("changeType", "DELETE")):
         line = json.dumps({**upserts(1)[0].to_obj(), part: value}).encode() + b"\n"
-        Path(str(entry)).write_bytes(entry.manifest.to_line([line]) + line)
+        Path(str(entry)).write_bytes(seal(entry.manifest, [line]) + line)
         with pytest.raises(EntryFormatError, match=f"is not a proposal: .*{part}|has the change type 'DELETE'"):
             entry.items()
 

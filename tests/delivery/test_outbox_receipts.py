@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxRecords,
 )
 from airflow_provider_spark_datahub.delivery.outbox.drain import _MOST_INSTANCES
+from airflow_provider_spark_datahub.delivery.outbox.format import seal
 from tests.cases import cases
 from tests.delivery.outboxes import MemoryStorage, Recording, files, key, outbox_at, proposals_in, put, receipts_in
 from tests.delivery.samples import upsert, upserts
@@ -183,7 +184,7 @@ def test_a_line_without_reason_or_proposal_is_damaged(outbox: Outbox, tmp_path: 
     reject(outbox)
     (path,) = files(tmp_path / "quarantined")
     (held,) = outbox.quarantined()
-    path.write_bytes(held.manifest.to_line([line, b"\n"]) + line + b"\n")
+    path.write_bytes(seal(held.manifest, [line, b"\n"]) + line + b"\n")
     assert list(outbox.quarantined()) == []
     assert "one of its lines" in files(tmp_path / "corrupt")[1].read_text()
 

@@ -13,13 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Raw
-
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.diagnostics import compressed, decompressed
 from airflow_provider_spark_datahub.conversion.events import (
-    NOT_DECODABLE,
     DatasetId,
     Facets,
     JsonObject,
@@ -65,13 +61,6 @@ _ELEMENT_NAMES = frozenset({"_element", "element", "array_element", "item"})
 _VALUE_NAMES = frozenset({"value", "_value"})
 
 
-class _Shape(msgspec.Struct):
-    fields: Raw = Raw(b"null")
-
-
-_decode_shape = msgspec.json.Decoder(_Shape).decode
-
-
 class DatasetFacets(NamedTuple):
     """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event lacks them.
 
@@ -90,9 +79,14 @@ class DatasetFacets(NamedTuple):
         """Read the facets of a dataset."""
         schema = facets.text("schema")
         layer = as_text(facets["storage"].get("storageLayer"))
-        if layer == "iceberg":
-            schema = _without_reserved(schema)
-        kept = compressed(schema) if _lists_fields(schema) and not _has_objects(schema) else None
+        fields = as_object(schema).get("fields")
+        # An RDD, whose rows are objects of Java, is not a dataset.
+        is_dataset = {as_text(field.get("type")) for field in as_objects(fields)} != {"object"}
+        if layer == "iceberg" and b'"_' in schema:
+            # Iceberg adds them to a scan.
+            schema = _without(schema, RESERVED_COLUMNS)
+        # A facet without fields does not replace a known schema.
+        kept = compressed(schema) if isinstance(fields, list) and is_dataset else None
         change = facets["lifecycleStateChange"]
         previous = as_object(change.get("previousIdentifier"))
         name = DatasetId(as_text(previous.get("namespace")), as_text(previous.get("name")))
@@ -126,11 +120,6 @@ CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestam
 """Columns of the changes of a Delta table. No column of a table with a change feed may have these names."""
 
 
-def _without_reserved(schema: bytes) -> bytes:
-    """Return the ``schema`` facet of an Iceberg table without the columns that Iceberg adds to a scan."""
-    return schema if b'"_' not in schema else _without(schema, RESERVED_COLUMNS)
-
-
 def _without(schema: bytes, names: frozenset[str]) -> bytes:
     facet = as_object(schema)
     fields = list(as_objects(facet.get("fields")))
@@ -138,20 +127,6 @@ def _without(schema: bytes, names: frozenset[str]) -> bytes:
     if len(own) == len(fields):
         return schema
     return encoded_json({**facet, "fields": own})
-
-
-def _has_objects(schema: bytes) -> bool:
-    """Return whether a ``schema`` facet is that of an RDD, whose rows are objects of Java, and of no dataset."""
-    fields = list(as_objects(as_object(schema).get("fields"))) if b'"object"' in schema else []
-    return bool(fields) and all(field.get("type") == "object" for field in fields)
-
-
-def _lists_fields(facet: bytes) -> bool:
-    """Return whether a ``schema`` facet has ``fields``: a facet without them does not replace a known schema."""
-    try:
-        return bytes(_decode_shape(facet).fields).startswith(b"[")
-    except NOT_DECODABLE:
-        return isinstance(as_object(facet).get("fields"), list)
 
 
 def field_names(facet: bytes | None) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ def _deliver(
             remaining = None
         return _Settlement(ready, delivery, remaining, superseded=superseded)
     except EntryFormatError as error:
-        entry.set_aside(str(error))
+        entry.outbox.set_aside(entry.name.path, str(error))
         return _Settlement(entry, None, None, str(error))
 
 

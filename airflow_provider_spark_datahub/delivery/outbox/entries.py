@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     Naming,
     OtherVersionError,
     StoredObject,
+    seal,
 )
 from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import (
@@ -103,7 +104,7 @@ class Entry:
     """Its items, if they were written."""
 
     def __str__(self) -> str:
-        return self.outbox.describe(self.name)
+        return self.outbox.storage.describe(self.name.path)
 
     @property
     def size(self) -> int:
@@ -182,13 +183,13 @@ class Entry:
             if manifest.upserts:
                 # No older entry overwrites the delivered items then. The receipt of the whole entry replaces this part.
                 part = replace(receipt, stored=None, pending=manifest.pending)
-                self.outbox.storage.write(self._part, [part.to_line()])
+                self.outbox.storage.write(self._part, [seal(part)])
         return self._left(manifest, delivery.pending)
 
     def _replace_by(self, receipt: Manifest, batch: list[Settled] | None) -> None:
         """Write the receipt, and remove the entry: now, or when the receipts of the batch are synced."""
         name = self.name.receipt(receipt.key.task)
-        self.outbox.storage.write(name, [receipt.to_line()], sync=batch is None)
+        self.outbox.storage.write(name, [seal(receipt)], sync=batch is None)
         if batch is None:
             self._remove()
         else:
@@ -219,10 +220,6 @@ class Entry:
         with self._storage_errors():
             self.outbox.storage.remove(self.name.path)
         log.debug("Entry discarded: %s", self)
-
-    def set_aside(self, reason: str) -> None:
-        """Move the entry, which is damaged, to ``corrupt/``, with the reason beside it."""
-        self.outbox.set_aside(self.name.path, reason)
 
     def _keep_delivered(self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
@@ -355,10 +352,6 @@ class Outbox:
     @deadline.setter
     def deadline(self, deadline: Deadline | None) -> None:
         self.storage.deadline = deadline
-
-    def describe(self, name: EntryName) -> str:
-        """Return the path or URI of an entry, for people."""
-        return self.storage.describe(name.path)
 
     def put(self, key: AttemptKey, items: Sequence[Proposal], *, spark_succeeded: bool, connection_id: str) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.

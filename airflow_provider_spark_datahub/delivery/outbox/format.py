@@ -192,14 +192,10 @@ class Manifest(msgspec.Struct, frozen=True):
         """State and counts, which change with each step of the entry."""
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
 
-    def to_line(self, body: Iterable[bytes] | _Body = ()) -> bytes:
-        """Return the manifest as a line of JSON, sealed with the lines that follow it."""
-        return seal(self, body)
-
     def quarantine_lines(self, rejected: Iterable[tuple[str, Proposal]]) -> list[bytes]:
         """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
         body = [encoded_json({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
-        return [replace(self, state="quarantined").to_line(body), *body]
+        return [seal(replace(self, state="quarantined"), body), *body]
 
     def receipt(self, delivered_ms: int, *, stored: bool | None) -> Manifest:
         """Return the receipt of an entry that holds no more items."""
@@ -241,7 +237,7 @@ class StoredObject(NamedTuple):
 
     def chunks(self) -> list[bytes]:
         """Return the content of the object: the manifest's line, and the lines behind it."""
-        return [self.manifest.to_line(self.body), self.lines]
+        return [seal(self.manifest, self.body), self.lines]
 
     @classmethod
     def read(cls, content: bytes, size: int | None = None) -> Self:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -46,22 +47,11 @@ _Values = dict[str, set[str]]
 def _opened_graph(settings: RestSettings) -> Iterator[DataHubGraph]:
     """Open acryl-datahub's client. :raises SinkSettingsError: for an error of the library inside the block."""
     try:
-        yield call_library(lambda: DataHubGraph(_config(settings)))
+        # Its fields have the names of acryl-datahub's, which has no emit mode.
+        fields = {name: value for name, value in asdict(settings).items() if name != "emit_mode"}
+        yield call_library(lambda: DataHubGraph(DatahubClientConfig(**fields)))
     except LibraryError as error:
         raise SinkSettingsError(settings.redact(f"DataHub at {settings.server} cannot be read: {error}")) from None
-
-
-def _config(settings: RestSettings) -> DatahubClientConfig:
-    return DatahubClientConfig(
-        server=settings.server,
-        token=settings.token,
-        timeout_sec=settings.timeout_sec,
-        extra_headers=dict(settings.extra_headers),
-        ca_certificate_path=settings.ca_certificate_path,
-        client_certificate_path=settings.client_certificate_path,
-        client_key_path=settings.client_key_path,
-        disable_ssl_verification=settings.disable_ssl_verification,
-    )
 
 
 def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:

@@ -5,7 +5,6 @@ Tests: ``tests/delivery/test_connections.py``.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -233,8 +232,8 @@ def _emit_mode(key: str, value: object) -> _EmitMode:
     modes = get_args(_EmitMode)
     mode = value.strip().upper() if isinstance(value, str) else value
     if mode not in modes:
-        near = difflib.get_close_matches(str(mode), modes, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        near = nearest(str(mode), modes)
+        hint = f" Did you mean {near}?" if near else ""
         raise SinkSettingsError(f"{key!r} in the connection's extra must be one of {', '.join(modes)}.{hint}")
     return cast(_EmitMode, mode)
 
