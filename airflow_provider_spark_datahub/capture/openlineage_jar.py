@@ -91,9 +91,11 @@ class _IvyResolver:
 
     @staticmethod
     def _checked(jars: tuple[Path, ...]) -> tuple[Path, ...]:
+        # Spark gets the checked paths: another user may turn a link elsewhere after the check.
+        jars = tuple(Path(os.path.realpath(jar)) for jar in jars)
         for jar in jars:
             # Not the group: in Airflow's image, all files of the user are writable for his group.
-            if is_file(jar) and (problem := replaceable(Path(os.path.realpath(jar)), writers=0o002)):
+            if is_file(jar) and (problem := replaceable(jar, writers=0o002)):
                 raise _UnresolvableError(f"{problem}; see spark.jars.ivy")
         return jars
 

@@ -119,6 +119,8 @@ class _ChildLauncher:
 
     def __init__(self, operator: ChildSparkOperator | None = None) -> None:
         self._operator = operator
+        self._inherits = getattr(operator, "inherit_env", None)
+        self._variables = "env" if self._inherits is None else "env_vars"
 
     def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
         source, remote = self._remote()
@@ -145,16 +147,17 @@ class _ChildLauncher:
         return self._launching(ExitStack(), {"SPARK_REMOTE": remote})
 
     def _environment(self) -> Mapping[str, str]:
-        return {**os.environ, **(getattr(self._operator, "env", None) or {})}
+        inherited = os.environ if self._inherits is not False else {}
+        return {**inherited, **(getattr(self._operator, self._variables, None) or {})}
 
     @contextmanager
     def _launching(self, folder: ExitStack, changes: Mapping[str, str | None]) -> Iterator[None]:
-        env, before = getattr(self._operator, "env", None), {name: os.environ.get(name) for name in changes}
+        env, before = getattr(self._operator, self._variables, None), {name: os.environ.get(name) for name in changes}
         with folder:
-            if isinstance(env, dict):
-                # BashOperator may give its process only the variables of ``env``.
-                merged = {name: value for name, value in {**env, **changes}.items() if value is not None}
-                folder.enter_context(swapped(self._operator, env=merged))
+            if isinstance(env, dict) or self._inherits is False:
+                # The operator may give its process only these variables.
+                merged = {name: value for name, value in {**(env or {}), **changes}.items() if value is not None}
+                folder.enter_context(swapped(self._operator, **{self._variables: merged}))
             _change_environment(changes)
             try:
                 yield

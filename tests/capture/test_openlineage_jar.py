@@ -224,6 +224,14 @@ def test_cached_module_needs_no_java(tmp_path: Path) -> None:
     assert resolver(tmp_path, java=FAILING_JAVA).resolve(OPENLINEAGE) == (jar,)
 
 
+def test_a_link_is_followed_once(tmp_path: Path) -> None:
+    """Whoever owns the link could turn it elsewhere between the check and the submit."""
+    jar = cached(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    asked = resolver(tmp_path, {"spark.jars.ivy": str(tmp_path / "link")}, java=FAILING_JAVA)
+    assert asked.resolve(OPENLINEAGE) == (jar,)
+
+
 @pytest.mark.parametrize(
     ("descriptor", "coordinate"),
     [

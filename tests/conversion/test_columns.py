@@ -175,6 +175,12 @@ def test_direct_edges_are_kept_first(longest: int) -> None:
     assert (longest == 16_000) == (left_out == 0)
 
 
+def test_edges_that_decide_on_a_column_are_left_out_before_its_values() -> None:
+    both = [column("/a", "x", "INDIRECT:CONDITIONAL"), column("/a", "y", "DIRECT:IDENTITY")]
+    found = lineages(read(column_lineage({f"c{number}": both for number in range(3)})), max_string_length=900)
+    assert [each["transformOperation"] for each in found] == ["DIRECT:IDENTITY"] * 3
+
+
 def test_statements_are_left_out_before_edges() -> None:
     cuts = TextLimit(16_000_000)
     facet = column_lineage({f"c{number}": [column("/a", "x", "DIRECT:IDENTITY")] for number in range(10)})

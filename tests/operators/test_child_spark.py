@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, DownstreamTasksSkipped, TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.providers.standard.operators.python import BranchPythonOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator, ExternalPythonOperator
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub.operators import child_spark
@@ -167,6 +168,26 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
     assert report_of(python(3), TaskInstance(try_number=2), fails=subprocess.CalledProcessError)["events"] == 23
     report_of(bash("spark-submit x.py"), TaskInstance(try_number=3), fails=AirflowException, match="exit code 3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inherits", [True, False])
+def test_a_function_in_another_python_has_lineage_whatever_it_inherits(below: FakeSpark, *, inherits: bool) -> None:
+    def call() -> None:
+        import subprocess
+
+        subprocess.run(["spark-submit", "x.py"], check=True)
+
+    given = {name: os.environ[name] for name in ("PATH", "FAKE_SPARK")} | {"SPARK_CONF_DIR": ""}
+    python: dict[str, Any] = {"python": os.path.realpath(sys.executable), "expect_airflow": False}
+    arguments = {"python_callable": call, "inherit_env": inherits, "env_vars": given, **python, **OPTIONS}
+    operator = ExternalOperator(task_id="build", dag=dag(), **arguments)
+    assert report_of(operator)["events"] == 23
+    assert (len(below.runs), operator.env_vars) == (1, given)
+
+
+class ExternalOperator(ChildSparkOperator, ExternalPythonOperator):
+    """A function in another Python that starts Spark, as it is with lineage by policy."""
 
 
 class ChoosingOperator(ChildSparkOperator, BranchPythonOperator):

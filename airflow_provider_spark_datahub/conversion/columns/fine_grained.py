@@ -34,7 +34,7 @@ def fine_grained_lineages(
 
     Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later patch of the job's edges
     (``FineGrainedLineageTemplateHelper``). Beyond the limits, first the statements are left out, then the inputs that
-    act on all rows.
+    act on all rows, then those that decide on a column.
 
     :param lineages: URN of the output and its column lineage, per query.
     """
@@ -65,14 +65,14 @@ class _Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Lineages that differ only in their downstreams.
 
     :param downstreams: URNs of the output's columns.
-    :param of_all_rows: whether the inputs act on all rows, and so on every column of the output.
+    :param priority: 0 if the inputs are values of the downstreams, 1 if they decide on one, 2 if they act on all rows.
     """
 
     upstreams: tuple[str, ...]
     transform: str
     confidence: float
     downstreams: Sequence[str]
-    of_all_rows: bool
+    priority: int
 
     @property
     def frame_characters(self) -> int:
@@ -166,15 +166,16 @@ def _groups(
         # The statement may be long: equal texts are one object.
         transform = transforms.setdefault(text, text)
         downstreams = [field_urns[column] for column in edge.downstreams]
-        groups.append(_Group(tuple(upstreams), transform, edge.confidence, downstreams, edge.of_all_rows))
+        priority = (not edge.is_direct) + edge.of_all_rows
+        groups.append(_Group(tuple(upstreams), transform, edge.confidence, downstreams, priority))
     return groups, left_out
 
 
 def _first_that_fit(union: _Union, longest: int) -> _Union:
-    """Return the lineages that fit, in their order: lineages of single columns first, then those of all rows."""
+    """Return the lineages that fit, in their order: values first, then what decides on a column, then on all rows."""
     left_out, characters = union.left_out, 0
     kept: dict[int, list[str]] = {}
-    for group in sorted(union.groups, key=lambda group: group.of_all_rows):
+    for group in sorted(union.groups, key=lambda group: group.priority):
         kept[id(group)], frame = [], group.frame_characters
         for downstream in group.downstreams:
             longer = frame + len(downstream)
