@@ -119,11 +119,6 @@ def json_lines(proposals: Iterable[Proposal]) -> bytes:
     return b"".join([encoded_json(_line(proposal)) + b"\n" for proposal in proposals])
 
 
-def json_text(value: Any) -> str:
-    """Return a value as JSON without spaces and with as few escapes as possible."""
-    return encoded_json(value).decode()
-
-
 def status(entity_type: str, urn: str) -> Proposal:
     """Return the aspect that says that an entity is not, or no longer, soft-deleted."""
     return Proposal(entity_type, urn, "status", {"removed": False})

@@ -28,7 +28,6 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_owners,
     added_tags,
-    json_text,
 )
 from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
 from airflow_provider_spark_datahub.foundation.text import encoded_json
@@ -146,6 +145,7 @@ def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = Fa
         return None
     fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
     unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
+    raw = encoded_json([_plain_field(field) for field in fields]).decode()
     unique: dict[str, dict[str, Any]] = {}
     for top_level in fields:
         for schema_field, source in _schema_fields(top_level):
@@ -159,7 +159,7 @@ def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = Fa
         "created": unknown,
         "lastModified": unknown,
         "hash": "",
-        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": json_text(list(map(_plain_field, fields)))}},
+        "platformSchema": {"com.linkedin.schema.MySqlDDL": {"tableSchema": raw}},
         "fields": list(unique.values()),
     }
 

@@ -165,10 +165,8 @@ class Receipts:
         expired = [receipt.name for receipt in old if not receipt.is_needed(needed_ms)]
         for name in expired:
             self._storage.remove(name)
-        for name in self._storage.names(f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED) if old else ():
-            created_ms = name.rpartition("/")[2].partition("-")[0]
-            if created_ms.isdecimal() and int(created_ms) < before_ms:
-                self._storage.remove(name)
+        if old:
+            _remove_older(self._storage, f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED, before_ms)
         return len(expired)
 
     def size(self) -> int:
@@ -255,7 +253,7 @@ class EdgeRecords:
     def write(self, record: EdgeRecord, *, max_age: float) -> None:
         """Write a record durably, and remove those of the task's DAG runs that began ``max_age`` seconds before."""
         self._storage.write(record.name, [_packed(record)])
-        _remove_older(self._storage, record.name, record.run_start_ms - max_age * 1000)
+        _remove_older(self._storage, f"{Folder.EDGES}/{record.key.task}", record.run_start_ms - max_age * 1000)
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
         """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
@@ -336,7 +334,7 @@ class ListenerFailures:
         """
         name = self._name(key, run_start_ms)
         self._storage.write(name, [failure.encode("utf-8", "replace")[:_LONGEST_FAILURE]])
-        _remove_older(self._storage, name, run_start_ms - max_age * 1000)
+        _remove_older(self._storage, f"{Folder.LISTENER_FAILURES}/{key.task}", run_start_ms - max_age * 1000)
 
     def of_task_run(self, key: AttemptKey, run_start_ms: int) -> str | None:
         """Return the failure in an earlier attempt of a task run; ``None`` if there was none."""
@@ -463,12 +461,12 @@ class Histories:
             yield record
 
 
-def _remove_older(storage: OutboxStorage, name: str, before_ms: float) -> None:
-    """Remove the records in the folder of a record whose DAG runs began before a time."""
-    for stored in storage.stored(name.rpartition("/")[0]):
-        start = stored.rpartition("/")[2].partition("-")[0]
-        if start.isdigit() and int(start) < before_ms:
-            storage.remove(stored)
+def _remove_older(storage: OutboxStorage, folder: str, before_ms: float) -> None:
+    """Remove the objects below a folder whose names begin with an earlier time."""
+    for name in storage.names(folder):
+        start = name.rpartition("/")[2].partition("-")[0]
+        if start.isdecimal() and int(start) < before_ms:
+            storage.remove(name)
 
 
 def _edges(records: Iterable[EdgeRecord]) -> dict[str, set[str]]:

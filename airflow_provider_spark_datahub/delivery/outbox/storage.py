@@ -374,7 +374,7 @@ class ObjectStorage(OutboxStorage):
     """
 
     def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
-        self._modified_ms: dict[str, int] = {}
+        self._modified_ms: dict[str, int | None] = {}
         """As the latest listings say."""
         self._sizes: dict[str, int] = {}
         """Likewise, in bytes."""
@@ -400,9 +400,7 @@ class ObjectStorage(OutboxStorage):
             return {}
         infos = {path.removeprefix(f"{self._root}/"): info for path, info in listing.items()}
         for name, info in infos.items():
-            modified_ms = _milliseconds(next((info[key] for key in _MODIFIED if key in info), None))
-            if modified_ms is not None:
-                self._modified_ms[name] = modified_ms
+            self._modified_ms[name] = _milliseconds(next((info[key] for key in _MODIFIED if key in info), None))
         sizes = {name: int(infos[name].get("size") or 0) for name in sorted(infos) if name.startswith(f"{folder}/")}
         self._sizes.update(sizes)
         return sizes
@@ -412,16 +410,13 @@ class ObjectStorage(OutboxStorage):
 
         :returns: ms since the epoch; ``None`` if the client does not know it.
         """
-        if name not in self._modified_ms:
+        if self._modified_ms.get(name) is None:
             try:
                 moment = self._request(name, lambda: self._fs.modified(f"{self._root}/{name}"))
             except OSError as error:
                 log.debug("The store does not say when %s was written: %s", self.describe(name), error)
                 return None
-            modified_ms = _milliseconds(moment)
-            if modified_ms is None:
-                return None
-            self._modified_ms[name] = modified_ms
+            self._modified_ms[name] = _milliseconds(moment)
         return self._modified_ms[name]
 
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:

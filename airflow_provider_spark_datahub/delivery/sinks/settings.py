@@ -58,6 +58,13 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def _seconds(value: object) -> float | None:
+    with suppress(ValueError):
+        if isinstance(value, int | float | str) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+            return float(value)
+    return None
+
+
 class Read:
     """Readers of a connection's extra, and of the usual types in it."""
 
@@ -84,19 +91,7 @@ class Read:
         near = nearest(key.lower(), names)
         return f" Did you mean {near!r}?" if near else f" Known keys: {', '.join(names)}."
 
-    @staticmethod
-    def seconds(key: str, value: object) -> float:
-        """Return a number of seconds above 0."""
-        wanted = "a number of seconds above 0"
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise SinkSettingsError.wrong_type(key, wanted, value)
-        number = math.nan
-        with suppress(ValueError):
-            number = float(value)
-        if not (number > 0 and math.isfinite(number)):
-            raise SinkSettingsError(f"{key!r} in the connection's extra must be {wanted}, not {value!r}.")
-        return number
-
+    seconds = staticmethod(_reader("a number of seconds above 0", _seconds))
     count = staticmethod(_reader("a whole number from 0", _whole))
     boolean = staticmethod(_reader("true or false", read_boolean))
     text = staticmethod(_reader("text", lambda value: value if isinstance(value, str) else None))
