@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 import msgspec
 from airflow.models.dagrun import DagRun
@@ -39,8 +39,6 @@ from airflow_provider_spark_datahub.task import XCOM_KEY, LineageReport, drain
 
 _DELIVERY_SECONDS = 20.0
 """Time for a delivery while a person waits for it."""
-_MOST_TASKS = 500
-"""Most task instances of a DAG run that are looked up."""
 _FIELDS = get_type_hints(LineageReport)
 
 
@@ -121,6 +119,9 @@ class Scope:
 class LineageSource:
     """Reports and outbox entries of attempts, with the actions that a person can take on them."""
 
+    MOST_TASKS: ClassVar = 500
+    """Most task instances of a DAG run that a page shows."""
+
     def records(self, scope: Scope) -> list[AttemptRecord]:
         """Return the outbox's records of a DAG run or task instance, oldest first.
 
@@ -153,7 +154,7 @@ class LineageSource:
         self,
         dag_ids: Collection[str] | None,
         scope: Scope | None = None,
-        most: int | None = _MOST_TASKS,
+        most: int | None = MOST_TASKS,
         since: datetime | None = None,
     ) -> list[TaskReport]:
         """Return the reports of these DAGs' tasks, newest first.
@@ -217,13 +218,13 @@ class LineageSource:
             outbox.requeue(entry)
         return f"{counted(len(entries), 'quarantined entry is', 'quarantined entries are')} pending again"
 
-    def _keys(self, scope: Scope, most: int | None = _MOST_TASKS) -> list[AttemptKey]:
+    def _keys(self, scope: Scope, most: int | None = MOST_TASKS) -> list[AttemptKey]:
         """Return a key of each task instance, and of the end of the DAG run."""
         if scope.task_id is not None:
             return [AttemptKey(scope.dag_id, scope.run_id, scope.task_id, scope.map_index, 1)]
         return [AttemptKey(scope.dag_id, scope.run_id, "", -1, 1), *self.attempts(scope, most)]
 
-    def attempts(self, scope: Scope, most: int | None = _MOST_TASKS) -> dict[AttemptKey, str]:
+    def attempts(self, scope: Scope, most: int | None = MOST_TASKS) -> dict[AttemptKey, str]:
         """Return Airflow's states of all attempts of the newest task instances."""
         states: dict[AttemptKey, str] = {}
         with create_session() as session:

@@ -276,7 +276,7 @@ def _show_task(
 
 
 def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> Response:
-    reports, airflow = source.reports([scope.dag_id], scope), source.attempts(scope)
+    reports, airflow = source.reports([scope.dag_id], scope), source.attempts(scope, source.MOST_TASKS + 1)
     records = [_as_airflow_says(record, airflow) for record in source.records(scope)]
     if not (reports or records or source.run_states([(scope.dag_id, scope.run_id)])):
         unknown = f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}."
@@ -290,6 +290,8 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
         actions += [("Requeue", f"requeue?{query}", "Requeueing …")] * ("quarantined" in states)
     elif more:
         more = "You may look, but not deliver: this needs the right to edit."
+    if len({key.instance for key in airflow}) > source.MOST_TASKS:
+        more = f"The newest {source.MOST_TASKS} task instances, and all that the outbox has. {more}"
     columns = ("task", "try", "Airflow", "Spark", "lineage", "in / out", "proposals", "when (UTC)")
     token = str(_serializer().dumps(str(user.get_id()))) if may_edit else ""
     attempts = visualization.Attempts("Attempts", columns, rows, actions, token, more)

@@ -288,6 +288,18 @@ def test_a_page_without_lineage_says_why(client: TestClient, source: Source) -> 
     assert "No lineage: there is no event file" in client.get("run", params=RUN).text
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_a_run_says_that_it_has_more_tasks_than_the_page_shows(
+    client: TestClient, source: Source, *, more: bool
+) -> None:
+    sign_in(client, "viewer")
+    put(source, event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8))
+    # Two tasks have no map index.
+    source.tries = {AttemptKey("shop", RUN["run_id"], "many", index, 1): "success" for index in range(498 + more)}
+    page = client.get("run", params=RUN).text
+    assert ("The newest 500 task instances, and all that the outbox has." in page) is more
+
+
 def test_the_page_of_a_dag_draws_its_newest_run(client: TestClient, source: Source) -> None:
     sign_in(client, "viewer")
     assert "<svg" not in client.get("runs", params={"dag_id": "shop"}).text
