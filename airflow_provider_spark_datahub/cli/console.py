@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -102,12 +101,12 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
 def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[LineageSettings, list[dict[str, Any]]]:
     """Return the settings, and their layers as :meth:`LineageSettings.from_mapping` takes them; print their warnings.
 
-    The layers are the environment, the file of ``--config``, and each ``KEY=VALUE`` of ``--set``.
+    The layers are the file of ``--config``, and each ``KEY=VALUE`` of ``--set``.
 
     :raises typer.Exit: if a layer cannot be read, or a setting is wrong.
     """
     try:
-        layers = [dict(LineageSettings.environment_layer(os.environ)), _config_file(config) if config else {}]
+        layers = [_config_file(config)] if config else []
         layers += ({key: value} for key, value in assigned("--set", assignments))
         layers = [layer for layer in layers if layer]
         for warning in LineageSettings.notes(*layers):

@@ -443,19 +443,8 @@ class LineageSettings:
         """
         return list(dict.fromkeys(note for layer in layers for note in _Layer(layer).notes))
 
-    @staticmethod
-    def environment_layer(environment: Mapping[str, str]) -> dict[str, int]:
-        """Return the settings in environment variables of GMS and of the Java listener: the layer below all others.
-
-        :param environment: environment of the process; conversion itself does not read it.
-        :raises SettingsError: if a value is wrong.
-        """
-        longest = environment.get(_STRING_LENGTH_VARIABLE, "").strip()
-        return {"max_string_length": _length(_STRING_LENGTH_VARIABLE, longest)} if longest else {}
-
 
 _LEAST_LENGTH = 100
-_STRING_LENGTH_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 
 
 _OF_THE_CONNECTION = "belongs in the Airflow connection: "

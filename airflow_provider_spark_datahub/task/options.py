@@ -7,7 +7,6 @@ Airflow's section ``[spark_datahub]``.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -301,36 +300,26 @@ class LineageConfiguration:
             group_access=_boolean("group_access", self._text("group_access")),
         )
 
-    def setting_layers(
-        self, lineage: Mapping[str, Any] | str | None = None, environment: Mapping[str, str] = os.environ
-    ) -> tuple[dict[str, Any], ...]:
+    def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:
         """Return the converter's settings in layers, as ``LineageSettings.from_mapping`` takes them.
 
-        The environment comes first, then the configuration, then ``lineage``; a later layer overrides an earlier one.
+        The configuration comes first, then ``lineage``; a later layer overrides an earlier one.
 
         :raises OptionError: if a layer is not an object.
-        :raises SettingsError: if the environment holds a wrong value.
         """
-        from airflow_provider_spark_datahub.conversion import LineageSettings
-
-        of_process = dict[str, Any](LineageSettings.environment_layer(environment))
         defaults = _object(f"[{SECTION}] lineage", self._text("lineage") or "{}")
-        return tuple(layer for layer in (of_process, defaults, _object("lineage", lineage or {})) if layer)
+        return tuple(layer for layer in (defaults, _object("lineage", lineage or {})) if layer)
 
     def _settings(
         self, lineage: Mapping[str, Any] | LineageSettings | str | None
     ) -> tuple[LineageSettings, list[str], list[str]]:
         """Return the converter's settings, notes on those without effect, and sentences on those that are left out."""
-        from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError
+        from airflow_provider_spark_datahub.conversion import LineageSettings
 
         if isinstance(lineage, LineageSettings):
             return lineage, [], []
-        try:
-            layers, wrong = self.setting_layers(lineage), []
-        except SettingsError as error:
-            layers, wrong = self.setting_layers(lineage, environment={}), [str(error)]
-        settings, used, problems = LineageSettings.usable(*layers)
-        return settings, LineageSettings.notes(*used), [*wrong, *problems]
+        settings, used, problems = LineageSettings.usable(*self.setting_layers(lineage))
+        return settings, LineageSettings.notes(*used), problems
 
     def _text(self, option: str) -> str:
         return self.read(option) or OPTIONS[option].default

@@ -94,24 +94,6 @@ def test_later_layers_override_earlier_ones(layers: list[Json], expected: Json) 
     assert read(*layers) == with_values(expected)
 
 
-LIMIT = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
-
-
-@pytest.mark.parametrize(
-    ("environment", "longest"),
-    [({LIMIT: "20000000", "HOME": "/"}, 20_000_000), ({}, 16_000_000), ({LIMIT: " "}, 16_000_000)],
-)
-def test_the_environment_sets_the_limit_as_for_gms(environment: dict[str, str], longest: int) -> None:
-    given = LineageSettings.environment_layer(environment)
-    assert read(given).max_string_length == longest
-    assert read(given, {"max_string_length": 500}).max_string_length == 500
-
-
-def test_a_wrong_limit_in_the_environment_is_an_error() -> None:
-    with pytest.raises(SettingsError, match=f"{LIMIT} is 'much', want a whole number"):
-        LineageSettings.environment_layer({LIMIT: "much"})
-
-
 # -- Names that the Java listener has for settings
 
 

@@ -90,13 +90,6 @@ def test_converter_options_are_laid_over_the_configured_ones(
     assert resolved(lineage=lineage).settings == expected
 
 
-def test_the_limit_of_texts_in_the_environment_is_below_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "5000")
-    assert resolved().settings.max_string_length == 5_000
-    configure(monkeypatch, "lineage", '{"max_string_length": 6000}')
-    assert resolved().settings.max_string_length == 6_000
-
-
 @cases("task")
 def test_wrong_arguments_are_named_and_left_out(arguments: dict[str, Any], message: str) -> None:
     options = resolved(**arguments)
@@ -107,11 +100,13 @@ def test_wrong_arguments_are_named_and_left_out(arguments: dict[str, Any], messa
 
 def test_a_wrong_converter_setting_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, "lineage", '{"platform_instanc": "eu", "owners": "ada"}')
-    monkeypatch.setenv("INGESTION_MAX_SERIALIZED_STRING_LENGTH", "much")
     options = resolved(lineage={"tag": "a", "env": "DEV", "domains": 7})
     assert options.settings == LineageSettings(env="DEV", owners=("ada",))
-    starts = ("INGESTION_MAX_SERIALIZED_STRING_LENGTH is 'much'", "unknown lineage setting 'platform_instanc'; did you",
-              "unknown lineage setting 'tag'; did you mean 'tags'", "domains is 7")  # fmt: skip
+    starts = (
+        "unknown lineage setting 'platform_instanc'; did you",
+        "unknown lineage setting 'tag'; did you mean 'tags'",
+        "domains is 7",
+    )
     assert all(problem.startswith(start) for problem, start in zip(options.problems, starts, strict=True))
 
 
