@@ -62,9 +62,21 @@ _ABANDONED_SECONDS = 3600.0
 """Age of a properties file whose Spark, if it ever started, has read it."""
 
 
+_TEMPORARY = ("/tmp", "/var/tmp")
+"""Usual places of temporary files. ``TMPDIR`` may be below a private folder."""
+
+
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a context with a folder for properties files that only this user can read."""
-    return tempfile.TemporaryDirectory(prefix=_PRIVATE, ignore_cleanup_errors=True)
+    """Return a context with a folder of this user that others could pass through, if there is a place for it."""
+    places = (place for place in (tempfile.gettempdir(), *_TEMPORARY) if _lets_others_pass(Path(place)))
+    return tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=next(places, None), ignore_cleanup_errors=True)
+
+
+def _lets_others_pass(folder: Path) -> bool:
+    with suppress(OSError):
+        is_open = all(place.stat().st_mode & stat.S_IXOTH for place in (folder, *folder.parents))
+        return is_open and os.access(folder, os.W_OK)
+    return False
 
 
 def remove_abandoned_properties() -> list[Path]:

@@ -66,8 +66,12 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
-def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(shared: Path) -> None:
+@pytest.mark.parametrize("temporary", ["tmp", "home"])
+def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, temporary: str
+) -> None:
     """As ``sudo -E`` starts it: the task's variables, another user."""
+    monkeypatch.setattr(tempfile, "tempdir", str(shared / temporary))
     conf, umask = shared / "conf", os.umask(0)
     conf.mkdir()
     (conf / "spark-env.sh").write_text("export USERS=1\n")
