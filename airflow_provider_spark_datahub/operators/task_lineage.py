@@ -162,6 +162,7 @@ class TaskLineage:
                 except TaskDeferred as deferral:
                     # The job goes on without this process; resume_execution() comes back to it.
                     if self.attempt is not None and resumes:
+                        self.guarded("deferring", self.attempt.mark_deferred, costs_lineage=False)
                         deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: self.attempt.event_files}
                     raise
                 except DownstreamTasksSkipped:

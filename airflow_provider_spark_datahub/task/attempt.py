@@ -262,6 +262,11 @@ class AttemptLineage:
         """Where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if nowhere."""
         return self.record.event_files if self.record is not None else {}
 
+    def mark_deferred(self) -> None:
+        """Record that the job goes on without this process: else a drain on this machine takes it for a killed one."""
+        if self.record is not None and not isinstance(self.job.events, Path):
+            self.delivery.record_end(replace(self.record, machine=""))
+
     def reconnect_to(self, try_number: int) -> None:
         """Read the events of a job that an earlier attempt submitted, from where the outbox says that they are."""
         if not self.job.is_earlier and try_number != self.task_attempt.try_number:
@@ -293,6 +298,10 @@ class AttemptLineage:
             return
         settings = self._named(event_files.get("suffixed_name"))
         found = SubmittedJob.found(event_files, settings, self.connections.open_store)
+        unused = self.job.event_log
+        if not self.job.is_earlier and str(unused.folder) != event_files.get("event_log"):
+            with suppress(OSError):  # it stays, without a log
+                unused.remove()
         self.job = replace(found, driver_is_here=self.job.driver_is_here)
         log.debug("Reconnected to the job whose events are in %s", self.job.events)
         self.record = UnfinishedAttempt.begun(self.task_attempt, self.job)

@@ -158,9 +158,11 @@ class TaskDelivery:
             self.begin(record)
         else:
             self._entry = self._entry.update(redo=record.to_obj(), events=record.events_file)
-        for entry in self._entries():
+        own = self._entry.name if self._entry is not None and self._is_kept else None
+        # A deferred attempt left its entries under the same key.
+        for entry in self._entries() if own else ():
             manifest = entry.manifest
-            if manifest.state == "unfinished" and manifest.events == record.events_file and manifest.key != self._key:
+            if manifest.state == "unfinished" and manifest.events == record.events_file and entry.name != own:
                 entry.discard()
 
     @contextmanager

@@ -21,4 +21,5 @@ def main(lake: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    # Glue gives arguments names, and adds its own.
+    main(sys.argv[sys.argv.index("--lake") + 1] if "--lake" in sys.argv else sys.argv[1])

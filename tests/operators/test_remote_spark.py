@@ -73,7 +73,7 @@ def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark
     assert report["events"] == 23
 
 
-def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, livy: Livy) -> None:
+def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, livy: Livy, tmp_path: Path) -> None:
     operator = batch(spark, deferrable=True)
     context = context_of(operator)
     with spark.running(), pytest.raises(TaskDeferred) as deferred:
@@ -87,6 +87,7 @@ def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, l
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert len(livy.batches) == 1
+    assert '"FAILURE"' not in delivered_text(tmp_path / "sink"), "its first process left an entry of its own"
 
 
 def test_a_process_that_defers_its_batch_delivers_no_more_of_it(spark: FakeSpark, livy: Livy) -> None:

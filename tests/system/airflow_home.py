@@ -137,7 +137,7 @@ class AirflowHome:
     def scheduling(
         self, folder: Path, dags: str, connections: Mapping[str, Json], **variables: object
     ) -> Iterator[AirflowHome]:
-        """Run a scheduler, an API server and a DAG processor as processes, on a database of their own.
+        """Run a scheduler, a triggerer, an API server and a DAG processor as processes, on a database of their own.
 
         :param folder: their home; and for the package's outbox and events.
         :param dags: the only file of ``dags/`` that they know.
@@ -166,6 +166,7 @@ class AirflowHome:
                 ("api-server", "--apps", "execution", "--host", "127.0.0.1", "--port", port, "--workers", "1"),
                 ("dag-processor",),
                 ("scheduler", "--skip-serve-logs"),
+                ("triggerer", "--skip-serve-logs"),
             ):
                 log = folder / f"{command[0]}.log"
                 processes.enter_context(self.warm.background(command, environment, folder, log))

@@ -205,6 +205,26 @@ def test_the_log_of_a_killed_driver_is_read_as_far_as_it_was_closed(one: Try) ->
     assert not stored()
 
 
+def test_a_driver_that_was_killed_before_it_closed_a_part_says_so(one: Try) -> None:
+    folder = urlsplit(submitted(one := without_jar(one.folder))["spark.eventLog.dir"]).path.strip("/")
+    name = f"{folder}/eventlog_v2_{APPLICATION}/appstatus_{APPLICATION}.inprogress"
+    open_store("s3://events@spark-events").write(name, [b""])
+    report = one.finish(replace(FAILED, failure="the job failed", seconds=HANGS))
+    assert f"log of {APPLICATION} was not closed" in str(report.reason)
+
+
+def test_a_drain_on_this_machine_leaves_a_deferred_job(one: Try) -> None:
+    stored = logged(submitted(one := without_jar(one.folder)))
+    record = one.lineage.record
+    assert isinstance(record, UnfinishedAttempt)
+    one.lineage.record = replace(record, process=1 << 22, process_started=None)
+    assert one.lineage.record.is_killed
+    one.lineage.mark_deferred()
+    (entry,) = open_outbox(one.lineage.options.outbox_location).entries()
+    assert recover_entry(entry, Deadline.after(HANGS)) is None
+    assert stored()
+
+
 def test_a_job_that_cannot_write_its_log_runs_without_one_the_next_time(one: Try) -> None:
     """The job's role may not write there: its Spark does not start."""
     first = without_jar(one.folder)
@@ -234,10 +254,10 @@ def test_a_service_may_attach_a_second_request_to_the_first_ones_job(one: Try) -
     """Dataproc does so by the id of a batch, other services by a token: the worker of the first attempt was lost."""
     stored = logged(submitted(without_jar(one.folder)))
     second = without_jar(one.folder, number=2)
-    submitted(second)
+    unused = urlsplit(submitted(second)["spark.eventLog.dir"]).path.strip("/")
     report = second.finish(replace(ENDED, seconds=HANGS))
     assert (report.reason, set(report.outputs)) == (None, set(TRUTH["outputs"]))
-    assert not stored()
+    assert not [*stored(), *open_store("s3://events@spark-events").stored(unused)]
 
 
 def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None:
