@@ -246,7 +246,7 @@ class EndedAttempt:
         if job.event_log.why_empty:
             return job.event_log.why_empty
         if job.event_log.is_own and job.event_log.problems:
-            return f"what is left of Spark's event log names no query: {job.event_log.problems[0]}"
+            return f"Spark's event log shows no query: {job.event_log.problems[0]}"
         if job.driver_is_here is False and isinstance(job.events, Path):
             return (
                 f"there is no event file: the driver ran on another machine, and its {job.events} is not on "
