@@ -76,7 +76,7 @@ def configuration() -> LineageConfiguration:
     return LineageConfiguration(
         read=cache(lambda option: configured(SECTION, option, "")),
         home=Path(AIRFLOW_HOME) / SECTION,
-        names=tuple(sorted(name.removesuffix("_cmd").removesuffix("_secret") for name in names)),
+        names=tuple(sorted(names)),  # Airflow asks commands and secrets for options of its own only
     )
 
 

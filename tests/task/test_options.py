@@ -117,6 +117,12 @@ def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: s
     assert re.search(message, problem)
 
 
+def test_an_option_whose_command_airflow_does_not_run_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "datahub_conn_id_cmd", "echo datahub")
+    assert resolved().connection == "datahub_rest_default"
+    assert "unknown option 'datahub_conn_id_cmd'; did you mean 'datahub_conn_id'?" in " ".join(resolved().problems)
+
+
 @cases("task")
 def test_the_argument_enabled_overrides_the_configuration(
     monkeypatch: pytest.MonkeyPatch, argument: object, expected: bool
