@@ -70,10 +70,6 @@ unit: dev ## all tests that start neither Spark nor Airflow nor servers
 test-gms: dev ## with DATAHUB_GMS_URL (and DATAHUB_GMS_TOKEN): lineage in a real DataHub, read back and removed
 	@$(TEST_ENV) $(BIN)/python -m pytest -m gms tests/system/test_gms.py
 
-.PHONY: test-standalone
-test-standalone: dev spark ## as root: Spark's standalone cluster, client and cluster mode, its workers on simulated hosts
-	@$(TEST_ENV) STANDALONE=1 $(BIN)/python -m pytest tests/system/test_standalone.py
-
 .PHONY: lint
 lint: dev ## ruff: rules and format; the project's words; its size
 	$(STEP) "Lint (ruff check)" $(BIN)/ruff check .

@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillLineageOperator
 from tests.backfill.results import calls, stand_in
-from tests.delivery.samples import delivered_lines
 from tests.operators import tries
 
 pytestmark = pytest.mark.slow
@@ -47,19 +46,6 @@ def execute(folder: Path, **arguments: Any) -> dict[str, Any]:
     result = tries.execute(operator(folder, **arguments), {})
     assert isinstance(result, dict)
     return result
-
-
-def test_an_archive_is_converted_and_delivered(tmp_path: Path) -> None:
-    result = execute(tmp_path, datahub_conn_id="datahub_file", rate=0)
-    assert {key: result[key] for key in ("events", "runs", "proposals", "delivered", "rejected", "quarantined")} == {
-        "events": 23,
-        "runs": 1,
-        "proposals": PROPOSALS,
-        "delivered": PROPOSALS,
-        "rejected": 0,
-        "quarantined": 0,
-    }
-    assert len(delivered_lines(tmp_path / "sink")) == PROPOSALS
 
 
 def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Path) -> None:
