@@ -122,14 +122,24 @@ class LogObjects:
         store = self._store()
         return max((ms for name in self.sizes() if (ms := store.modified_ms(name)) is not None), default=None)
 
-    def remove(self) -> None:
+    def is_closed(self) -> bool:
+        """Return whether Spark has closed what it began to log here.
+
+        :raises OSError: if the store does not answer.
+        """
+        status = [name for name in self.sizes() if "/appstatus_" in name]  # which Spark renames in the end
+        return bool(status) and not any(name.endswith(_IN_PROGRESS) for name in status)
+
+    def remove(self, *, keep_folder: bool = False) -> None:
         """Remove all logs in the folder, and the folder.
 
+        :param keep_folder: keep what :meth:`make` made.
         :raises OSError: if the store refuses.
         """
-        store = self._store()
+        store, kept = self._store(), f"{self._folder}/{_MARK}" if keep_folder else ""
         for name in sorted(store.stored(self._folder), reverse=True):  # what marks a folder comes last
-            store.remove(name)
+            if name != kept:
+                store.remove(name)
 
     def __str__(self) -> str:
         return self.uri

@@ -90,6 +90,8 @@ class EndedAttempt:
             if lineage.record is not None:
                 lineage.record = lineage.record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
                 lineage.delivery.record_end(lineage.record)
+            if lineage.driver_output.is_killed:
+                lineage.job.event_log.await_close(self._deadline)
             events = self._events()
             collected = events.collect(self._deadline)
             if end.spark_succeeded and lineage.reconnect_if_attached():
@@ -140,7 +142,7 @@ class EndedAttempt:
     def _remove_events(self) -> None:
         job, report = self._lineage.job, self._lineage.report
         try:
-            job.remove_events(self._deadline)
+            job.remove_events(self._deadline, spark_succeeded=self.end.spark_succeeded)
         except OSError as error:
             report.warnings.append(f"cannot remove the event file {job.events}: {error.strerror or error}")
         else:

@@ -170,7 +170,8 @@ def remove_delivered_events(entry: Entry) -> None:
     try:
         record = UnfinishedAttempt.from_obj(entry.manifest.redo)
         if not record.keep_events:
-            record.job(entry.outbox.open_store).remove_events(entry.outbox.deadline)
+            job = record.job(entry.outbox.open_store)
+            job.remove_events(entry.outbox.deadline, spark_succeeded=bool(record.spark_succeeded))
     except (OSError, ValueError) as error:
         log.debug("Could not remove the event file of %s: %s", entry, error)
 

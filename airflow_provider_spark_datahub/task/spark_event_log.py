@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.capture import event_log_folder, inject_event_log
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, FileAccess, make_folder, refusal
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of a job's own log on the disk at which it is given up: some 300,000 of Spark's tasks, uncompressed."""
 _WROTE_NONE = "Spark wrote none"
 EMPTY_LOG = "Spark left no event log in "
+_CLOSING_SECONDS = 10.0
+_LOOK_SECONDS = 0.3
 _LEAST_LEFT_BYTES = 512 * 1024 * 1024
 
 
@@ -219,9 +223,22 @@ class SparkEventLog:
         """Return the ids of the applications to read, since the user's own folder has logs of others, too."""
         return None if self.is_own else converter.application_ids
 
-    def remove(self) -> None:
+    def await_close(self, deadline: Deadline) -> None:
+        """Wait until a killed driver elsewhere has closed the job's own log: services answer before it has ended.
+
+        :param deadline: half of the time until then may be taken, and some seconds.
+        """
+        until = Deadline.after(min(_CLOSING_SECONDS, deadline.remaining() / 2))
+        with suppress(OSError):  # the log is not read then, which says why
+            while self.is_own and isinstance(self.folder, capture.LogObjects) and not self.folder.is_closed():
+                if until.expired:
+                    return
+                time.sleep(_LOOK_SECONDS)
+
+    def remove(self, *, may_start_again: bool = False) -> None:
         """Remove the log if it was written for this attempt alone.
 
+        :param may_start_again: a service may start Spark with this log again, which needs the folder in its store.
         :raises OSError: if an object store refuses.
         """
         if self.folder is None or not self.is_own:
@@ -229,7 +246,7 @@ class SparkEventLog:
         if isinstance(self.folder, Path):
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
-            self.folder.remove()
+            self.folder.remove(keep_folder=may_start_again)
 
 
 def _through(uri: str, connection: str) -> str:

@@ -97,24 +97,25 @@ class SubmittedJob:
             return last_ms / 1000 if last_ms is not None else None
         return None
 
-    def remove_events(self, deadline: Deadline | None) -> None:
+    def remove_events(self, deadline: Deadline | None, *, spark_succeeded: bool = True) -> None:
         """Remove the events, and the folders of their task, DAG run and DAG if they are empty.
 
         An event log that was written for this attempt alone goes with them.
 
         :param deadline: the disk may take half of the time until then, but at least a second; ``None`` for no limit.
+        :param spark_succeeded: otherwise a service may start Spark again: Glue's ``MaxRetries``, later steps of EMR.
         :raises OSError: if they cannot be removed. After a TimeoutError they may still be removed later.
         """
         if deadline is None:
-            self._remove()
+            self._remove(spark_succeeded)
             return
         seconds = max(_REMOVAL_SECONDS, deadline.remaining() / 2)
-        if not Deadline.after(seconds).run(self._remove):
+        if not Deadline.after(seconds).run(lambda: self._remove(spark_succeeded)):
             reason = f"the disk did not answer within {seconds:.1f} s"
             raise TimeoutError(errno.ETIMEDOUT, reason, str(self.events))
 
-    def _remove(self) -> None:
-        self.event_log.remove()
+    def _remove(self, spark_succeeded: bool) -> None:
+        self.event_log.remove(may_start_again=not spark_succeeded)
         events = self.events
         if not isinstance(events, Path):
             if events is not None:

@@ -39,7 +39,7 @@ class Services(Aws):
 
 @pytest.fixture
 def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
-    """Give services whose events go to a bucket, which is empty in the end: all lineage was delivered."""
+    """Give services whose events go to a bucket, which has no log in the end: all lineage was delivered."""
     bucket = s3.make_bucket(name := tmp_path.name.replace("_", "-"))
     jobs = {"copy": "tests/system/jobs/managed_copy.py", "shop_revenue": "example_dags/jobs/revenue.py"}
     runs = Runs(tmp_path / "runs", s3)
@@ -52,7 +52,8 @@ def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
             "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": "",
         }
         yield aws
-    assert [path for path in bucket.rglob("*") if path.is_file()] == []
+    # That of the killed attempt.
+    assert {path.name for path in bucket.rglob("*") if path.is_file()} <= {".of-an-attempt"}
 
 
 def test_tasks_that_defer_or_die_have_lineage(airflow_home: AirflowHome, aws: Services, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -175,10 +176,10 @@ def logged(properties: Mapping[str, str], *, killed: bool = False) -> Callable[[
     store, folder = open_store("s3://events@spark-events"), place.path.strip("/")
     assert store.stored(folder), "Spark does not start without the folder"
     name, lines = f"{folder}/eventlog_v2_{APPLICATION}/", LOG.splitlines(keepends=True)
-    store.write(f"{name}appstatus_{APPLICATION}{'.inprogress' if killed else ''}", [b""])
     for index, part in enumerate((lines[:-3], lines[-3:])[: 1 if killed else 2], 1):
         store.write(f"{name}events_{index}_{APPLICATION}.zstd", [zstandard.compress(b"".join(part))])
-    return lambda: store.stored(folder).keys()
+    store.write(f"{name}appstatus_{APPLICATION}{'.inprogress' if killed else ''}", [b""])
+    return lambda: [name for name in store.stored(folder) if not name.endswith("/.of-an-attempt")]
 
 
 def test_a_job_without_the_listener_logs_into_a_folder_of_its_own(one: Try) -> None:
@@ -211,6 +212,18 @@ def test_a_driver_that_was_killed_before_it_closed_a_part_says_so(one: Try) -> N
     open_store("s3://events@spark-events").write(name, [b""])
     report = one.finish(replace(FAILED, failure="the job failed", seconds=HANGS))
     assert f"log of {APPLICATION} was not closed" in str(report.reason)
+
+
+def test_a_cancelled_driver_has_time_to_close_its_log_and_keeps_its_folder(one: Try) -> None:
+    """A service may start Spark there again, which needs the folder."""
+    properties = submitted(one := without_jar(one.folder))
+    one.lineage.driver_output.mark_killed()
+    closing = threading.Timer(1, logged, [properties])
+    closing.start()
+    report = one.finish(replace(FAILED, failure="cancelled", seconds=HANGS))
+    assert (report.reason, set(report.outputs)) == (None, set(TRUTH["outputs"]))
+    folder = urlsplit(properties["spark.eventLog.dir"]).path.strip("/")
+    assert list(open_store("s3://events@spark-events").stored(folder)) == [f"{folder}/.of-an-attempt"]
 
 
 def test_a_drain_on_this_machine_leaves_a_deferred_job(one: Try) -> None:
