@@ -226,9 +226,7 @@ def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal
 
 def _edges(datasets: Mapping[str, Mapping[str, str]], stamp: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"destinationUrn": urn, "lastModified": stamp, "properties": dict(properties)}
-        if properties
-        else {"destinationUrn": urn, "lastModified": stamp}
+        {"destinationUrn": urn, "lastModified": stamp, **({"properties": dict(properties)} if properties else {})}
         for urn, properties in in_time(datasets.items())
     ]
 

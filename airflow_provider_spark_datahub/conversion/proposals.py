@@ -67,13 +67,8 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     def to_obj(self) -> dict[str, Any]:
         """Return the proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it."""
-        return {
-            "entityType": self.entity_type,
-            "entityUrn": self.entity_urn,
-            "changeType": self.change_type,
-            "aspectName": self.aspect_name,
-            "aspect": self._stored_aspect,
-        }
+        obj: dict[str, Any] = msgspec.to_builtins(_line(self))
+        return obj
 
     def to_json(self) -> str:
         """Return :meth:`to_obj` as one line of JSON, without its newline."""
@@ -116,7 +111,7 @@ def _line(proposal: Proposal) -> _Line:
 
 def json_lines(proposals: Iterable[Proposal]) -> bytes:
     """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline."""
-    return b"".join([encoded_json(_line(proposal)) + b"\n" for proposal in proposals])
+    return b"\n".join([*map(encoded_json, map(_line, proposals)), b""])
 
 
 def status(entity_type: str, urn: str) -> Proposal:

@@ -13,13 +13,7 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
-from airflow_provider_spark_datahub.conversion.facets.run import (
-    KIND,
-    DataInterval,
-    ProcessInstance,
-    RunType,
-    run_event,
-)
+from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, ProcessInstance, RunType, run_event
 from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,

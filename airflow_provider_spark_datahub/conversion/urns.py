@@ -37,7 +37,7 @@ ACTOR = "urn:li:corpuser:datahub"
 
 def encode(part: str) -> str:
     """Percent-encode the reserved characters in a free-text part of a URN."""
-    return part.translate(_ENCODE)
+    return part if part.isidentifier() else part.translate(_ENCODE)
 
 
 def dataset_urn(platform: str, name: str, env: str, instance: str | None = None) -> str:

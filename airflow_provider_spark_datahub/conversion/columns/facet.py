@@ -65,10 +65,23 @@ MAX_READ_PAIRS = 250_000
 """Most column pairs that are read from one facet: more do not fit into an aspect of 16,000,000 characters."""
 
 
-class _Content(NamedTuple):
+class _Content(msgspec.Struct, frozen=True, eq=False, dict=True):
     edges: tuple[ColumnEdge, ...]
     inputs: tuple[DatasetId, ...]
     left_out: int = 0
+
+    @cached_property
+    def direct(self) -> frozenset[str]:
+        edges = (edge for edge in in_time(self.edges) if edge.upstreams and edge.is_direct)
+        return frozenset(column for edge in edges for column in edge.downstreams)
+
+    @cached_property
+    def names_of_inputs(self) -> dict[DatasetId, set[str]]:
+        names: dict[DatasetId, set[str]] = {}
+        for edge in in_time(self.edges):
+            for dataset, field in edge.upstreams:
+                names.setdefault(dataset, set()).add(field.lower())
+        return names
 
 
 class DatasetColumns:
@@ -81,7 +94,7 @@ class DatasetColumns:
 
     def __init__(self, content: _Content, sql: str) -> None:
         self._content, self._sql = content, sql
-        self.edges, self.inputs, self.left_out = content
+        self.edges, self.inputs, self.left_out = content.edges, content.inputs, content.left_out
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DatasetColumns) and self._content is other._content and self._sql == other._sql
@@ -94,14 +107,10 @@ class DatasetColumns:
         """The query's statement, without secrets."""
         return redact_text(self._sql.strip())
 
-    @cached_property
+    @property
     def direct(self) -> frozenset[str]:
         """The output columns that have a direct edge."""
-        return frozenset(column for edge in self.direct_edges() for column in edge.downstreams)
-
-    def direct_edges(self) -> Iterator[ColumnEdge]:
-        """Yield the direct edges."""
-        return (edge for edge in self.edges if edge.upstreams and edge.is_direct)
+        return self._content.direct
 
     @classmethod
     def read(
@@ -157,7 +166,7 @@ class DatasetColumns:
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
         # The usual case: all inputs are columns of their datasets.
-        if all(names <= known.get(dataset, names) for dataset, names in self._names_of_inputs.items()):
+        if all(names <= known.get(dataset, names) for dataset, names in self._content.names_of_inputs.items()):
             return self
 
         def existing(column: ColumnId) -> ColumnId | None:
@@ -175,14 +184,6 @@ class DatasetColumns:
         )
         rest = (edge for edge in edges if edge.upstreams)
         return self._copy(rest, self.inputs, self.sql) if edges != self.edges else self
-
-    @cached_property
-    def _names_of_inputs(self) -> dict[DatasetId, set[str]]:
-        names: dict[DatasetId, set[str]] = {}
-        for edge in in_time(self.edges):
-            for dataset, field in edge.upstreams:
-                names.setdefault(dataset, set()).add(field.lower())
-        return names
 
     def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
         return DatasetColumns(_Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql)
@@ -215,13 +216,13 @@ def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
 def _content(facets: Facets) -> _Content | None:
     """Return the column lineage in the facets of an output; ``None`` if it names neither columns nor inputs."""
     content = _read(facets.text("columnLineage"), facets.text("schema"))
-    return content if any(content) else None
+    return content if content.edges or content.inputs or content.left_out else None
 
 
 def _direct_content(facets: Facets) -> _Content | None:
     """Return the same without inputs that give no value: they only filter, join, group or sort."""
     content = facets.once(_content)
-    return content and content._replace(edges=tuple(edge for edge in content.edges if edge.is_direct))
+    return content and structs.replace(content, edges=tuple(edge for edge in content.edges if edge.is_direct))
 
 
 class _Transformation(msgspec.Struct, gc=False):

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
@@ -20,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
+_Urns = Mapping[DatasetId, str]
 # Length of the shortest upstream of a lineage as JSON.
 _SHORTEST_COLUMN_URN = len('"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:p,t,EI),c)",')
 
@@ -39,63 +39,69 @@ def fine_grained_lineages(
     :param lineages: URN of the output and its column lineage, per query.
     """
     longest = settings.max_string_length
-    queries = [
-        (output, columns, tuple((item, urn) for item in columns.inputs if (urn := namer.urn(item)) is not None))
-        for output, columns in in_time(dict.fromkeys(lineages))
-    ]
-    statements = {columns.sql for _, columns, _ in queries if columns.sql}
+    queries = list(dict.fromkeys(lineages))
+    inputs = dict.fromkeys(chain.from_iterable(columns.inputs for _, columns in in_time(queries)))
+    urn_of = {item: urn for item in inputs if (urn := namer.urn(item)) is not None}
+    statements = {columns.sql for _, columns in queries if columns.sql}
     # Each column lineage of an output has the statement.
-    of_outputs = {output: len(columns.sql) * len(columns.edges) for output, columns, _ in queries}
-    fits = sum(of_outputs.values()) <= longest
-    union = _union(queries, longest) if fits else None
+    of_outputs = {output: len(columns.sql) * len(columns.edges) for output, columns in queries}
+    union = _union(queries, urn_of, longest) if sum(of_outputs.values()) <= longest else None
     if union is None or (union.characters > longest and statements):
         text_limit.count(STATEMENTS_LEFT_OUT, len(statements))
-        union = _union(queries, longest, with_statements=False)
+        union = _union(queries, urn_of, longest, with_statements=False)
     if union.left_out or union.characters > longest:
         union = _first_that_fit(union, longest)
         text_limit.count(COLUMN_EDGES_LEFT_OUT, union.left_out)
-    return [lineage for group in in_time(union.groups) for lineage in group.lineages()]
+    downstreams = dict.fromkeys(chain.from_iterable([group.downstreams for group in union.groups]))
+    # Lineages share their lists: Python's garbage collector visits each list.
+    listed = {downstream: [downstream] for downstream in downstreams}
+    return [
+        {
+            "upstreamType": "FIELD_SET",
+            "upstreams": group.source.upstreams,
+            "downstreamType": "FIELD_SET",
+            "downstreams": listed[downstream],
+            "transformOperation": group.source.transform,
+            "confidenceScore": group.source.confidence,
+        }
+        for group in in_time(union.groups)
+        for downstream in group.downstreams
+    ]
 
 
 # Length of the JSON around the URNs and the text of one lineage.
 _FRAME_CHARACTERS = 130
 
 
+class _Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """All parts of lineages but the output, which they often share with those of other outputs.
+
+    :param columns: the output's columns.
+    :param priority: 0 if the inputs are values of the downstreams, 1 if they decide on one, 2 if they act on all rows.
+    :param characters: approximate length of the JSON of one lineage without its downstream.
+    """
+
+    upstreams: list[str]
+    transform: str
+    confidence: float
+    columns: tuple[str, ...]
+    priority: int
+    characters: int
+
+
 class _Group(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Lineages that differ only in their downstreams.
 
     :param downstreams: URNs of the output's columns.
-    :param priority: 0 if the inputs are values of the downstreams, 1 if they decide on one, 2 if they act on all rows.
     """
 
-    upstreams: tuple[str, ...]
-    transform: str
-    confidence: float
-    downstreams: Sequence[str]
-    priority: int
-
-    @property
-    def frame_characters(self) -> int:
-        """Approximate length of the JSON of one lineage without its downstream."""
-        return _FRAME_CHARACTERS + len(self.transform) + sum(map(len, self.upstreams)) + 3 * len(self.upstreams)
+    source: _Source
+    downstreams: tuple[str, ...]
 
     @property
     def characters(self) -> int:
         """Approximate length of the JSON of these lineages."""
-        return self.frame_characters * len(self.downstreams) + sum(map(len, self.downstreams))
-
-    def lineages(self) -> Iterator[dict[str, Any]]:
-        """Yield the lineages."""
-        upstreams = list(self.upstreams)
-        for downstream in self.downstreams:
-            yield {
-                "upstreamType": "FIELD_SET",
-                "upstreams": upstreams,
-                "downstreamType": "FIELD_SET",
-                "downstreams": [downstream],
-                "transformOperation": self.transform,
-                "confidenceScore": self.confidence,
-            }
+        return self.source.characters * len(self.downstreams) + sum(map(len, self.downstreams))
 
 
 class _Union(NamedTuple):
@@ -109,20 +115,23 @@ class _Union(NamedTuple):
     left_out: int
 
 
-# The names of a query's inputs: URNs by dataset.
-_Names = tuple[tuple[DatasetId, str], ...]
-# URN of the output, its column lineage, and the URNs of its inputs.
-_Query = tuple[str, DatasetColumns, _Names]
-
-
-def _union(queries: Sequence[_Query], longest: int, *, with_statements: bool = True) -> _Union:
+def _union(
+    queries: Sequence[tuple[str, DatasetColumns]], urn_of: _Urns, longest: int, *, with_statements: bool = True
+) -> _Union:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     of_outputs: dict[str, list[_Group]] = {}
+    # Outputs of an application often have the same columns.
+    known: dict[DatasetColumns, tuple[list[_Source], int]] = {}
     left_out = 0
-    for output, columns, names in in_time(queries):
-        groups, missing = _groups(output, columns, dict(names), columns.sql if with_statements else "", longest)
-        of_outputs.setdefault(output, []).extend(groups)
+    for output, columns in in_time(queries):
+        if columns not in known:
+            known[columns] = _sources(columns, urn_of, columns.sql if with_statements else "", longest)
+        sources, missing = known[columns]
         left_out += missing
+        names = dict.fromkeys(chain.from_iterable([source.columns for source in sources]))
+        fields = {name: urns.schema_field_urn(output, name) for name in in_time(names)}
+        groups = [_Group(source, tuple([fields[name] for name in source.columns])) for source in in_time(sources)]
+        of_outputs.setdefault(output, []).extend(groups)
     distinct = list(chain.from_iterable(map(_distinct, in_time(of_outputs.values()))))
     return _Union(distinct, sum([group.characters for group in distinct]), left_out)
 
@@ -132,24 +141,20 @@ def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
     known: dict[tuple[tuple[str, ...], str], dict[str, None]] = {}
     for group in groups:
         new = dict.fromkeys(group.downstreams)
-        before = known.setdefault((group.upstreams, group.transform), new)
+        before = known.setdefault((tuple(group.source.upstreams), group.source.transform), new)
         if before is not new:
             new = {downstream: None for downstream in new if downstream not in before}
             before.update(new)
-        if len(new) == len(group.downstreams):
-            yield group
-        elif new:
-            yield structs.replace(group, downstreams=tuple(new))
+        if new:
+            yield group if len(new) == len(group.downstreams) else _Group(group.source, tuple(new))
 
 
-def _groups(
-    output: str, columns: DatasetColumns, urn_of: Mapping[DatasetId, str], sql: str, longest: int
-) -> tuple[list[_Group], int]:
-    """Return the lineages of one output of a query, and how many pairs of columns are left out."""
-    groups: list[_Group] = []
+def _sources(columns: DatasetColumns, urn_of: _Urns, sql: str, longest: int) -> tuple[list[_Source], int]:
+    """Return the sources of an output's columns, and how many pairs of columns are left out."""
+    sources: list[_Source] = []
     left_out = columns.left_out
+    # The statement may be long: equal texts are one object.
     transforms: dict[str, str] = {}
-    field_urns: dict[str, str] = {}
     for edge in in_time(columns.edges):
         pairs = len(edge.upstreams) * len(edge.downstreams)
         if edge.of_all_rows and pairs * _SHORTEST_COLUMN_URN > longest:
@@ -159,30 +164,27 @@ def _groups(
         upstreams = sorted({urns.schema_field_urn(urn_of[one.dataset], one.field) for one in named})
         if not upstreams:
             continue
-        for column in edge.downstreams:
-            if column not in field_urns:
-                field_urns[column] = urns.schema_field_urn(output, column)
         text = f"-- {edge.transform}\n{sql}" if edge.transform and sql else sql or edge.transform
-        # The statement may be long: equal texts are one object.
-        transform = transforms.setdefault(text, text)
-        downstreams = [field_urns[column] for column in edge.downstreams]
-        priority = (not edge.is_direct) + edge.of_all_rows
-        groups.append(_Group(tuple(upstreams), transform, edge.confidence, downstreams, priority))
-    return groups, left_out
+        characters = _FRAME_CHARACTERS + len(text) + sum(map(len, upstreams)) + 3 * len(upstreams)
+        transform, priority = transforms.setdefault(text, text), (not edge.is_direct) + edge.of_all_rows
+        sources.append(_Source(upstreams, transform, edge.confidence, edge.downstreams, priority, characters))
+    return sources, left_out
 
 
 def _first_that_fit(union: _Union, longest: int) -> _Union:
     """Return the lineages that fit, in their order: values first, then what decides on a column, then on all rows."""
     left_out, characters = union.left_out, 0
-    kept: dict[int, list[str]] = {}
-    for group in sorted(union.groups, key=lambda group: group.priority):
-        kept[id(group)], frame = [], group.frame_characters
+    kept: dict[int, _Group] = {}
+    for group in sorted(union.groups, key=lambda group: group.source.priority):
+        source, fitting = group.source, []
         for downstream in group.downstreams:
-            longer = frame + len(downstream)
+            longer = source.characters + len(downstream)
             if characters + longer <= longest:
                 characters += longer
-                kept[id(group)].append(downstream)
+                fitting.append(downstream)
             else:
-                left_out += len(group.upstreams)
-    groups = [structs.replace(group, downstreams=kept[id(group)]) for group in union.groups if kept[id(group)]]
+                left_out += len(source.upstreams)
+        if fitting:
+            kept[id(group)] = _Group(source, tuple(fitting))
+    groups = [kept[id(group)] for group in union.groups if id(group) in kept]
     return _Union(groups, characters, left_out)
