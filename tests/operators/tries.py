@@ -96,6 +96,9 @@ class TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
 
+    def xcom_pull(self, **_: Any) -> None:
+        """Return nothing: Airflow removes what an earlier attempt pushed."""
+
     def get_template_context(self) -> dict[str, Any]:
         return {"dag_run": self.dag_run}
 

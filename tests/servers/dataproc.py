@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class Dataproc:
         return self._job(self._run(request.job_id, context))
 
     def _CancelJob(self, request: Any, context: Any) -> bytes:  # noqa: N802
-        self.runs.stop(self._run(request.job_id, context))
+        self.runs.stop(self._run(request.job_id, context), signal.SIGKILL)
         return self._GetJob(request, context)
 
     def _job(self, run: Run) -> bytes:

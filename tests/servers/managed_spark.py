@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.patience import join
+from tests.servers.gcs import Gcs
 from tests.servers.process import files_of
 from tests.servers.s3 import ACCESS_KEY, S3, SECRET_KEY
 
@@ -48,7 +49,7 @@ class Run:
 class Runs:
     """The runs of a service. :ivar folder: has a folder for each, with what the driver printed in ``driver.log``."""
 
-    def __init__(self, folder: Path, s3: S3) -> None:
+    def __init__(self, folder: Path, s3: S3, gcs: Gcs | None = None) -> None:
         self.folder = folder
         self.all: dict[str, Run] = {}
         self._lock = threading.Lock()
@@ -60,6 +61,7 @@ class Runs:
             "spark.hadoop.fs.s3a.endpoint": s3.url,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
             "spark.hadoop.fs.s3a.path.style.access": "true",
+            **(gcs.spark_properties() if gcs else {}),
         }
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(_OF_THE_WORKER)},

@@ -168,37 +168,28 @@ def submitted(one: Try, job: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def logged(properties: Mapping[str, str], *, killed: bool = False) -> Callable[[], Collection[str]]:
-    """Write a log as Spark does, rolled and compressed; a killed driver leaves the first part.
-
-    :returns: what lists the folder.
-    """
-    place = urlsplit(properties["spark.eventLog.dir"])
-    store, folder = open_store("s3://events@spark-events"), place.path.strip("/")
+    """Write a log as Spark does, and return what lists it."""
+    store, folder = open_store("s3://events@spark-events"), urlsplit(properties["spark.eventLog.dir"]).path.strip("/")
     assert store.stored(folder), "Spark does not start without the folder"
-    name, lines = f"{folder}/eventlog_v2_{APPLICATION}/", LOG.splitlines(keepends=True)
-    for index, part in enumerate((lines[:-3], lines[-3:])[: 1 if killed else 2], 1):
-        store.write(f"{name}events_{index}_{APPLICATION}.zstd", [zstandard.compress(b"".join(part))])
-    store.write(f"{name}appstatus_{APPLICATION}{'.inprogress' if killed else ''}", [b""])
+    write_log(store, folder, killed=killed)
     return lambda: [name for name in store.stored(folder) if not name.endswith("/.of-an-attempt")]
 
 
-def test_a_job_without_the_listener_logs_into_a_folder_of_its_own(one: Try) -> None:
-    one = without_jar(one.folder)
-    properties = submitted(one)
-    assert properties["spark.eventLog.dir"].startswith("s3a://spark-events/")
-    rolled = {name.removeprefix("spark.eventLog."): value for name, value in properties.items() if "eventLog" in name}
-    assert (rolled["enabled"], rolled["rolling.enabled"], rolled["compression.codec"]) == ("true", "true", "zstd")
-    assert not [name for name in properties if "openlineage" in name.lower() or "extraListeners" in name]
-    stored = logged(properties)
-    report = one.finish(replace(ENDED, seconds=HANGS))
-    assert (report.reason, report.warnings, report.is_complete) == (None, [], True)
-    assert (set(report.inputs), set(report.outputs)) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
-    assert not stored()
+def write_log(store: ObjectStorage, folder: str, application: str = APPLICATION, *, killed: bool = False) -> None:
+    """Write a log as Spark does, rolled and compressed; a killed driver leaves the first part."""
+    name = f"{folder}/eventlog_v2_{application}/"
+    lines = LOG.replace(APPLICATION.encode(), application.encode()).splitlines(keepends=True)
+    for index, part in enumerate((lines[:-3], lines[-3:])[: 1 if killed else 2], 1):
+        store.write(f"{name}events_{index}_{application}.zstd", [zstandard.compress(b"".join(part))])
+    store.write(f"{name}appstatus_{application}{'.inprogress' if killed else ''}", [b""])
 
 
 def test_the_log_of_a_killed_driver_is_read_as_far_as_it_was_closed(one: Try) -> None:
     one = without_jar(one.folder)
-    stored = logged(submitted(one), killed=True)
+    properties = submitted(one)
+    rolled = [properties[f"spark.eventLog.{name}"] for name in ("rolling.enabled", "compression.codec")]
+    assert rolled == ["true", "zstd"]
+    stored = logged(properties, killed=True)
     deliver_killed(one)
     edges = json.dumps(one.aspects("dataJobInputOutput"))
     (last,) = (urn for urn in TRUTH["outputs"] if urn not in edges)
@@ -238,19 +229,6 @@ def test_a_drain_on_this_machine_leaves_a_deferred_job(one: Try) -> None:
     assert stored()
 
 
-def test_a_job_that_cannot_write_its_log_runs_without_one_the_next_time(one: Try) -> None:
-    """The job's role may not write there: its Spark does not start."""
-    first = without_jar(one.folder)
-    submitted(first)
-    report = first.finish(replace(FAILED, failure="the job failed", seconds=HANGS))
-    assert "Spark left no event log in" in str(report.reason)
-    assert any(warning.endswith("a next attempt writes no event log") for warning in report.warnings)
-    second = without_jar(one.folder, number=2)
-    second.lineage.avoid_failed_listener(first.lineage.listener_failure)
-    with pytest.raises(InjectionError, match="an earlier attempt failed: Spark left no event log in s3"):
-        submitted(second)
-
-
 def test_a_log_that_cannot_be_read_at_the_end_stays(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = logged(submitted(one := without_jar(one.folder)))
     with monkeypatch.context() as patched:
@@ -261,16 +239,6 @@ def test_a_log_that_cannot_be_read_at_the_end_stays(one: Try, monkeypatch: pytes
     assert stored()
     deliver_killed(one)
     assert not stored()
-
-
-def test_a_service_may_attach_a_second_request_to_the_first_ones_job(one: Try) -> None:
-    """Dataproc does so by the id of a batch, other services by a token: the worker of the first attempt was lost."""
-    stored = logged(submitted(without_jar(one.folder)))
-    second = without_jar(one.folder, number=2)
-    unused = urlsplit(submitted(second)["spark.eventLog.dir"]).path.strip("/")
-    report = second.finish(replace(ENDED, seconds=HANGS))
-    assert (report.reason, set(report.outputs)) == (None, set(TRUTH["outputs"]))
-    assert not [*stored(), *open_store("s3://events@spark-events").stored(unused)]
 
 
 def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None:
