@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import lzma
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -57,14 +58,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 _WITH_LOG = ".openlineage.ndjson"
+_DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
 Lines = list[bytes]
 
 
 def recorded() -> Iterator[tuple[str, Lines, Lines]]:
     """Yield the name of each recorded job, its events, and the events in Spark's own log of it."""
     for path in sorted(DATA.glob("**/*.ndjson*")):
-        text = path.read_bytes()
-        lines = (gzip.decompress(text) if path.suffix == ".gz" else text).splitlines()
+        lines = _DECOMPRESS.get(path.suffix, bytes)(path.read_bytes()).splitlines()
         if path.name.endswith(_WITH_LOG):
             log = path.with_name(path.name.removesuffix(_WITH_LOG) + ".ndjson")
             yield path.name, lines, log.read_bytes().splitlines()
