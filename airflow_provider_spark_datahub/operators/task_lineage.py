@@ -7,6 +7,7 @@ Tests: ``tests/operators/test_outcomes.py``.
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 import threading
@@ -330,6 +331,8 @@ class TaskLineage:
     @gc_paused()
     def _prepare(self) -> task.SucceededAttempt | None:
         """Resolve the options, and return the earlier attempt whose lineage is all that this one has to deliver."""
+        # The next collection, which may come before the submit, would look at all of Airflow, and free nothing.
+        gc.freeze()
         configured = hooks.configuration()
         given = dict(self._find_options())
         if not configured.is_enabled(given.get("enabled")):
