@@ -6,6 +6,7 @@ Tests: ``tests/operators/test_service_request.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
@@ -107,12 +108,9 @@ class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJob
 class DataprocCreateBatchDatahubOperator(ServiceRequestOperator, DataprocCreateBatchOperator):
     """Operator that runs a batch of Dataproc Serverless, and delivers its lineage when the batch ends."""
 
-    spark_request = SparkRequest(
+    spark_request = replace(
+        DataprocSubmitJobDatahubOperator.spark_request,
         document=attributes("batch"),
         read=_read_batch,
         write=_write_batch,
-        waits=lambda operator: not operator.asynchronous,
-        how_to_wait="asynchronous=False",
-        store_scheme="gs",
-        shares_disk=False,
     )
