@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.providers.common.compat.sdk import AirflowException
@@ -86,7 +87,11 @@ class _RequestLauncher(SubmissionLauncher):
     def __init__(self, operator: ServiceRequestOperator, context: Context, request: SparkRequest) -> None:
         super().__init__(operator, context)
         self._request = request
-        self._document = request.document(operator)
+
+    @cached_property
+    def _document(self) -> Document:
+        # Not at once: a service may be asked for it, and a job is stopped without it.
+        return self._request.document(self._operator)
 
     def submissions(self) -> list[capture.Submission]:
         submissions = self._request.read(self._document)
